@@ -1,0 +1,1 @@
+//! A shared, typed, always-current view of Kubernetes objects.

@@ -1,0 +1,1 @@
+//! The toolkit for Kubernetes controllers in Rust.

@@ -1,0 +1,1 @@
+//! The sample controller: a Foo owns a Deployment.
