@@ -35,14 +35,15 @@ impl<K: Cacheable> Cache<K> {
 
     /// Like [`start`](Self::start) for a type that learns its kind at run time.
     pub fn start_dynamic(client: Client, dynamic: &K::DynamicType, selection: &Selection) -> Self {
-        Self::start_seeded(client, dynamic, selection, fastrand::Rng::new())
+        Self::start_within(client, dynamic, selection, None)
     }
 
-    fn start_seeded(
+    /// Starts a cache that also ends when `closing` turns true; the receiver is dropped when the task is gone.
+    pub(crate) fn start_within(
         client: Client,
         dynamic: &K::DynamicType,
         selection: &Selection,
-        random: fastrand::Rng,
+        closing: Option<watch::Receiver<bool>>,
     ) -> Self {
         let core = Arc::new(Core {
             kind: KindName::of::<K>(dynamic),
@@ -52,7 +53,12 @@ impl<K: Cacheable> Cache<K> {
         let target = Target::of::<K>(dynamic, selection);
         let ending = Ending(Arc::clone(&core));
         let task = tokio::spawn(async move {
-            driver::run(client, target, Arc::clone(&ending.0), ListWatch::new(random)).await;
+            let mut closing = closing;
+            let protocol = ListWatch::new(fastrand::Rng::new());
+            tokio::select! {
+                () = driver::run(client, target, Arc::clone(&ending.0), protocol) => {}
+                () = asked_to_close(closing.as_mut()) => {}
+            }
         });
         Self {
             shared: Arc::new(Shared {
@@ -161,6 +167,16 @@ impl Drop for Task {
     fn drop(&mut self) {
         self.0.abort();
     }
+}
+
+/// Never returns for a cache that is not part of a set, or whose set is gone: such a one lives by its users alone.
+async fn asked_to_close(closing: Option<&mut watch::Receiver<bool>>) {
+    if let Some(closing) = closing
+        && closing.wait_for(|closing| *closing).await.is_ok()
+    {
+        return;
+    }
+    std::future::pending().await
 }
 
 /// What the driver's task and the users have in common.

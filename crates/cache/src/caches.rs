@@ -8,6 +8,7 @@ use std::{
 
 use kube::Client;
 use parking_lot::Mutex;
+use tokio::sync::watch;
 
 use crate::{
     cache::{Cache, Shared},
@@ -21,6 +22,8 @@ pub struct Caches {
     client: Client,
     /// Weak, so that the map keeps no watch alive.
     known: Arc<Mutex<HashMap<Identity, Weak<dyn Any + Send + Sync>>>>,
+    /// Every watch's task holds a receiver.
+    closing: watch::Sender<bool>,
 }
 
 /// The type is part of it because a kind can be read as different types; each is stored for itself.
@@ -32,6 +35,7 @@ impl Caches {
         Self {
             client,
             known: Arc::default(),
+            closing: watch::Sender::new(false),
         }
     }
 
@@ -57,9 +61,21 @@ impl Caches {
             return Cache { shared };
         }
         known.retain(|_, cache| cache.strong_count() > 0);
-        let cache = Cache::start_dynamic(self.client.clone(), dynamic, selection);
+        let cache = Cache::start_within(
+            self.client.clone(),
+            dynamic,
+            selection,
+            Some(self.closing.subscribe()),
+        );
         let weak: Weak<Shared<K>> = Arc::downgrade(&cache.shared);
         known.insert(identity, weak);
         cache
+    }
+
+    /// Ends every watch, also those that are still in use, and waits until their tasks are gone. A cache that is
+    /// asked for afterwards ends at once. Cancellation-safe.
+    pub async fn close(&self) {
+        self.closing.send_replace(true);
+        self.closing.closed().await;
     }
 }
