@@ -20,7 +20,9 @@ pub enum Change<K> {
     },
     /// The object is gone.
     Deleted {
-        /// Its last known state.
+        /// The state that this subscriber saw before.
+        old: Arc<K>,
+        /// Its last known state; newer than `old` if changes were missed, or if the deletion itself changed it.
         last: Arc<K>,
         /// How we know.
         how: Deletion,
@@ -50,6 +52,14 @@ impl<K: Resource> Change<K> {
         }
     }
 
+    /// The state that this subscriber saw before; `None` if it sees the object for the first time.
+    pub fn old(&self) -> Option<&Arc<K>> {
+        match self {
+            Self::Applied { old, .. } => old.as_ref(),
+            Self::Deleted { old, .. } => Some(old),
+        }
+    }
+
     /// Whether the object was deleted and created again under the same name since the subscriber last saw it.
     pub fn recreated(&self) -> bool {
         match self {
@@ -63,20 +73,22 @@ impl<K: Resource> Change<K> {
     /// What a subscriber sees that missed `self` and now gets `later`, or `None` if there is nothing to see: it
     /// never knew the object, and the object is gone.
     pub(crate) fn followed_by(self, later: Self) -> Option<Self> {
-        Some(match (self, later) {
-            (Self::Applied { old, .. }, Self::Applied { new, .. }) => Self::Applied {
-                old,
+        let seen = match self {
+            Self::Applied { old, .. } => old,
+            Self::Deleted { old, .. } => Some(old),
+        };
+        match later {
+            Self::Applied { new, .. } => Some(Self::Applied {
+                old: seen,
                 new,
                 initial: false,
-            },
-            (Self::Deleted { last, .. }, Self::Applied { new, .. }) => Self::Applied {
-                old: Some(last),
-                new,
-                initial: false,
-            },
-            (Self::Applied { old: None, .. }, Self::Deleted { .. }) => return None,
-            (_, deleted @ Self::Deleted { .. }) => deleted,
-        })
+            }),
+            Self::Deleted { last, how, .. } => Some(Self::Deleted {
+                old: seen?,
+                last,
+                how,
+            }),
+        }
     }
 }
 
@@ -88,7 +100,8 @@ impl<K> Clone for Change<K> {
                 new: Arc::clone(new),
                 initial: *initial,
             },
-            Self::Deleted { last, how } => Self::Deleted {
+            Self::Deleted { old, last, how } => Self::Deleted {
+                old: Arc::clone(old),
                 last: Arc::clone(last),
                 how: *how,
             },

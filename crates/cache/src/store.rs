@@ -133,6 +133,7 @@ impl<K: Resource> Store<K> {
                 (
                     key.clone(),
                     Change::Deleted {
+                        old: entry.object(),
                         last: entry.object(),
                         how: Deletion::Inferred,
                     },
@@ -188,11 +189,12 @@ impl<K: Resource> Store<K> {
             .map(|entry| entry.object());
         self.publish(objects, resource_version);
         // An object that was never in the store is known to no subscriber.
-        if let (Some(key), Some(stored)) = (key, removed) {
-            let last = last.unwrap_or(stored);
+        if let (Some(key), Some(old)) = (key, removed) {
+            let last = last.unwrap_or_else(|| Arc::clone(&old));
             writer.notify(vec![(
                 key,
                 Change::Deleted {
+                    old,
                     last,
                     how: Deletion::Seen,
                 },

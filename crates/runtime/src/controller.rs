@@ -5,7 +5,7 @@ use std::{marker::PhantomData, num::NonZeroUsize, sync::Arc};
 use futures::future::try_join_all;
 use kube::Resource;
 use tokio::task::{JoinError, JoinSet};
-use windlass_cache::{Cacheable, Caches, Change, ObjectKey, SyncError};
+use windlass_cache::{Cacheable, Caches, ObjectKey, SyncError};
 use windlass_workqueue::WorkQueue;
 
 use crate::{
@@ -104,10 +104,7 @@ impl<K: Cacheable + Resource<DynamicType: Default>, R> Controller<K, R> {
         Other: Cacheable + Resource<DynamicType: Default>,
     {
         self.declared.push(source::triggers::<Other>(move |change| {
-            let mut keys = match change {
-                Change::Applied { old: Some(old), .. } => map(old),
-                _ => Vec::new(),
-            };
+            let mut keys = change.old().map(|old| map(old)).unwrap_or_default();
             keys.extend(map(change.object()));
             keys
         }));

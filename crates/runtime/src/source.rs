@@ -109,11 +109,7 @@ where
     Child: Resource,
 {
     let mut owners = Vec::new();
-    let old = match change {
-        Change::Applied { old, .. } => old.as_ref(),
-        Change::Deleted { .. } => None,
-    };
-    for object in old.into_iter().chain([change.object()]) {
+    for object in change.old().into_iter().chain([change.object()]) {
         let owner = object
             .meta()
             .owner_references
