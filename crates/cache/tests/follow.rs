@@ -325,6 +325,22 @@ async fn a_list_that_breaks_off_is_not_seen() {
     }
 }
 
+/// What a list that broke off had brought is not part of the next one.
+#[tokio::test(start_paused = true)]
+async fn an_object_that_went_between_two_attempts_to_list_is_not_there() {
+    let server = server();
+    server.page_size(1);
+    for name in ["a", "b"] {
+        server.put(CONFIG_MAPS, config_map(name, "1"));
+    }
+    server.fail(On::NextPage, 500);
+    let cache = start(&server);
+    settle().await;
+    server.delete(CONFIG_MAPS, &key("a"));
+    let lister = cache.synced(EVENTUALLY).await.expect("the second attempt");
+    assert_eq!(content(&lister), server.content(CONFIG_MAPS));
+}
+
 /// 188: one watch for all users, and none after the last.
 #[tokio::test(start_paused = true)]
 async fn users_of_one_kind_share_a_watch_that_ends_with_the_last() {

@@ -147,6 +147,23 @@ mod tests {
     use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap, core::v1::Node};
 
     use super::*;
+    use crate::model::{CONFIG_MAPS, Server, config_map};
+
+    /// 132: a complete cache is not enough; its initial objects must have become keys.
+    #[tokio::test(start_paused = true)]
+    async fn a_source_is_ready_when_its_initial_objects_are_queued() {
+        let server = Server::with(&[CONFIG_MAPS]);
+        server.put(CONFIG_MAPS, config_map("a", ""));
+        let caches = Caches::new(server.client());
+        let Source { pump, ready } = triggers::<ConfigMap>(itself)(&caches);
+        let (queue, mut ready) = (WorkQueue::new(), ready());
+        let early = tokio::time::timeout(Duration::from_mins(1), &mut ready).await;
+        assert!(early.is_err(), "ready before anything was queued");
+        let pump = tokio::spawn(pump.expect("it triggers")(queue.clone()));
+        assert!(ready.await.is_ok());
+        assert_eq!(queue.len(), 1);
+        pump.abort();
+    }
 
     fn owned_by(api_version: &str, kind: &str, name: &str, controller: bool) -> Arc<ConfigMap> {
         let mut object = ConfigMap::default();

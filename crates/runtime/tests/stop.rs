@@ -4,7 +4,7 @@ mod harness;
 #[path = "../../cache/tests/model/mod.rs"]
 mod model;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use harness::{Log, Running, SECRETS, controller, done, noting, run, server, settle};
 use k8s_openapi::api::{
@@ -12,6 +12,7 @@ use k8s_openapi::api::{
     core::v1::{ConfigMap, Secret},
 };
 use model::{CONFIG_MAPS, config_map};
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio::time::Instant;
 use windlass_runtime::{Action, Controller, Manager, ManagerError};
@@ -83,6 +84,24 @@ async fn a_stop_before_the_first_sync_is_quick() {
             asked.elapsed()
         );
     }
+}
+
+/// Whoever keeps a context, and with it listers, keeps what was read, not the watch.
+#[tokio::test(start_paused = true)]
+async fn a_context_that_is_kept_does_not_keep_the_watch() {
+    let (server, log) = (server(), Log::default());
+    server.put(CONFIG_MAPS, config_map("a", "1"));
+    let kept = Arc::new(Mutex::new(None));
+    let keep = Arc::clone(&kept);
+    let reconciler = noting(&log, move |_, ctx| {
+        *keep.lock() = Some(ctx);
+        std::future::ready(Ok(Action::done()))
+    });
+    let manager = Manager::new(server.client()).controller(controller().reconcile(reconciler));
+    manager.run_until(settle()).await.expect("it stops when asked");
+    assert_eq!(server.watches(), 0);
+    let ctx = kept.lock().take().expect("it ran");
+    assert!(ctx.lister::<ConfigMap>().is_ok_and(|lister| lister.len() == 1));
 }
 
 #[tokio::test(start_paused = true)]
