@@ -176,7 +176,7 @@ async fn asked_to_close(closing: Option<&mut watch::Receiver<bool>>) {
     {
         return;
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 /// What the driver's task and the users have in common.
@@ -196,6 +196,7 @@ struct Progress {
 }
 
 /// Something that a person should know about.
+#[derive(Clone, Copy)]
 pub(crate) enum Trouble<'a> {
     List(&'a Failure),
     Watch(&'a Failure),

@@ -12,7 +12,7 @@ use crate::{
     cache::{Core, Trouble},
     failure::{Failure, with_sources},
     key::ObjectKey,
-    kind::{Cacheable, Selection},
+    kind::{Cacheable, Selection, is_cluster_scoped},
     protocol::{Effect, Event, Input, ListCall, ListWatch, Step, WatchCall},
     store::Staged,
     wire::{Arrival, Frame, Lines, Page},
@@ -43,7 +43,10 @@ impl Target {
         } = selection;
         let selectors = [("labelSelector", labels), ("fieldSelector", fields)];
         Self {
-            path: K::url_path(dynamic, namespace.as_deref()),
+            path: K::url_path(
+                dynamic,
+                namespace.as_deref().filter(|_| !is_cluster_scoped::<K>()),
+            ),
             selectors: selectors
                 .into_iter()
                 .filter_map(|(name, value)| Some((name, value.clone()?)))
@@ -218,21 +221,18 @@ async fn watch<K: Cacheable>(
                 return;
             }
         }
-        match timeout_at(deadline, body.frame()).await {
-            Ok(Some(Ok(frame))) => {
-                let Some(chunk) = frame.data_ref() else { continue };
-                if lines.push(chunk).is_err() {
-                    let failure = Failure::other("a line of the watch is too long to be an object");
-                    core.report(Trouble::Watch(&failure));
-                    let _ = protocol.input(&Input::StreamFailed(&failure), now());
-                    return;
-                }
-            }
-            // A broken connection is an ended one: what was received is whole lines, and counts.
-            Ok(Some(Err(_)) | None) | Err(_) => {
-                let _ = protocol.input(&Input::StreamEnded, now());
-                return;
-            }
+        // A broken connection is an ended one: what was received is whole lines, and counts.
+        let Ok(Some(Ok(chunk))) = timeout_at(deadline, body.frame()).await else {
+            let _ = protocol.input(&Input::StreamEnded, now());
+            return;
+        };
+        if let Some(data) = chunk.data_ref()
+            && lines.push(data).is_err()
+        {
+            let failure = Failure::other("a line of the watch is too long to be an object");
+            core.report(Trouble::Watch(&failure));
+            let _ = protocol.input(&Input::StreamFailed(&failure), now());
+            return;
         }
     }
 }

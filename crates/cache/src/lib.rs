@@ -54,6 +54,6 @@ pub use caches::Caches;
 pub use change::{Change, Deletion};
 pub use failure::{Cause, Failure};
 pub use key::ObjectKey;
-pub use kind::{Cacheable, KindName, Selection};
+pub use kind::{Cacheable, KindName, Selection, is_cluster_scoped};
 pub use lister::Lister;
 pub use subscription::{Subscription, Synced};

@@ -50,7 +50,7 @@ pub(crate) enum Frame<'a> {
     Bookmark {
         resource_version: String,
     },
-    Error(Status),
+    Error(Box<Status>),
     /// A type that this client does not know.
     Unknown,
 }

@@ -9,9 +9,9 @@ use std::{sync::Arc, time::Duration};
 use harness::{Log, Running, SECRETS, controller, done, noting, run, server, settle};
 use k8s_openapi::api::{
     apps::v1::Deployment,
-    core::v1::{ConfigMap, Secret},
+    core::v1::{ConfigMap, Node, Secret},
 };
-use model::{CONFIG_MAPS, config_map};
+use model::{CONFIG_MAPS, Server, config_map};
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::time::Instant;
@@ -42,6 +42,23 @@ async fn controllers_of_one_manager_share_a_watch_per_kind() {
     assert_eq!(server.watches(), 0);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_manager_may_look_at_one_namespace_only() {
+    let log = Log::default();
+    let (one, nodes) = ("/api/v1/namespaces/n/configmaps", "/api/v1/nodes");
+    let server = Server::with(&[one, nodes]);
+    server.put(one, config_map("a", "1"));
+    let controller = controller().reads::<Node>().reconcile(noting(&log, done));
+    let running = Running::start(
+        Manager::new(server.client())
+            .controller(controller)
+            .namespace("n"),
+    );
+    settle().await;
+    assert_eq!(*log.lock(), ["a"]);
+    running.stop().await.expect("it stops when asked");
+}
+
 /// 160: on stop what runs is finished, what is queued is not started, and nothing is left.
 #[tokio::test(start_paused = true)]
 async fn a_stop_waits_for_what_runs_and_starts_nothing() {
@@ -50,7 +67,7 @@ async fn a_stop_waits_for_what_runs_and_starts_nothing() {
         server.put(CONFIG_MAPS, config_map(name, "1"));
     }
     let slow = noting(&log, |_, _| async {
-        tokio::time::sleep(Duration::from_mins(1)).await;
+        tokio::time::sleep(Duration::from_secs(60)).await;
         Ok(Action::done())
     });
     let before = alive_tasks();
@@ -75,7 +92,7 @@ async fn a_stop_before_the_first_sync_is_quick() {
             server.hang();
         }
         let (running, _) = run(&server, controller().reconcile(noting(&log, done)));
-        tokio::time::sleep(Duration::from_mins(1)).await;
+        tokio::time::sleep(Duration::from_secs(60)).await;
         let asked = Instant::now();
         running.stop().await.expect("it stops when asked");
         assert!(
@@ -172,7 +189,7 @@ async fn two_controllers_of_one_name_are_refused() {
 #[tokio::test(start_paused = true)]
 async fn a_manager_with_nothing_to_run_waits_to_be_stopped() {
     let running = Running::start(Manager::new(server().client()));
-    tokio::time::sleep(Duration::from_mins(1)).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
     running.stop().await.expect("it stops when asked");
 }
 
@@ -187,7 +204,7 @@ async fn a_controller_can_be_stopped_and_another_of_its_name_run() {
         let (running, _) = run(&server, controller().reconcile(again));
         settle().await;
         running.stop().await.expect("it stops when asked");
-        tokio::time::sleep(Duration::from_mins(1)).await;
+        tokio::time::sleep(Duration::from_secs(60)).await;
         assert_eq!(log.lock().len(), runs, "no delayed work outlives its manager");
     }
 }

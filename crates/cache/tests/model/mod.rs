@@ -20,7 +20,7 @@ type Bytes = bytes::Bytes;
 type Frames = mpsc::UnboundedReceiver<Result<http_body::Frame<Bytes>, std::io::Error>>;
 type Answer = Response<Either<Full<Bytes>, StreamBody<Frames>>>;
 
-/// Where ConfigMaps of all namespaces are.
+/// Where `ConfigMap`s of all namespaces are.
 pub(crate) const CONFIG_MAPS: &str = "/api/v1/configmaps";
 
 /// Which requests a failure is for.
@@ -60,7 +60,9 @@ impl Server {
     /// A server that knows the kinds at these paths.
     pub(crate) fn with(paths: &[&str]) -> Self {
         let server = Self::default();
-        paths.iter().for_each(|path| server.install(path));
+        for path in paths {
+            server.install(path);
+        }
         server
     }
 
@@ -304,7 +306,7 @@ impl Kind {
     }
 }
 
-/// A ConfigMap that says `text`.
+/// A `ConfigMap` that says `text`.
 pub(crate) fn config_map(name: &str, text: &str) -> Value {
     json!({ "metadata": { "namespace": "n", "name": name }, "data": { "text": text } })
 }
