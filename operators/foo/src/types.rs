@@ -73,7 +73,7 @@ mod tests {
                     }
                 }
                 (Value::Number(expected), Value::Number(actual)) => {
-                    assert_eq!(expected.as_f64(), actual.as_f64(), "{path}")
+                    assert_eq!(expected.as_f64(), actual.as_f64(), "{path}");
                 }
                 _ => assert_eq!(expected, actual, "{path}"),
             }

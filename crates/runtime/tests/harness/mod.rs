@@ -2,7 +2,11 @@
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{
+    future::{Future, Ready, ready},
+    sync::Arc,
+    time::Duration,
+};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use parking_lot::Mutex;
@@ -36,8 +40,8 @@ where
     }
 }
 
-pub(crate) async fn done(_: Request, _: Context) -> Result<Action, Error> {
-    Ok(Action::done())
+pub(crate) fn done(_: Request, _: Context) -> Ready<Result<Action, Error>> {
+    ready(Ok(Action::done()))
 }
 
 pub(crate) fn controller() -> Controller<ConfigMap> {
