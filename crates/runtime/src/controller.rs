@@ -38,6 +38,16 @@ use crate::{
 ///     })
 ///     .reconcile(reconcile);
 /// ```
+///
+/// One that was not told how to reconcile does not run:
+///
+/// ```compile_fail,E0277
+/// # use k8s_openapi::api::core::v1::ConfigMap;
+/// # use windlass_runtime::{Controller, Manager};
+/// # fn run(manager: Manager) {
+/// manager.controller(Controller::<ConfigMap>::new("settings"));
+/// # }
+/// ```
 #[must_use = "a controller does nothing until a manager runs it"]
 pub struct Controller<K, R = Undecided> {
     name: String,
