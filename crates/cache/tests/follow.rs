@@ -148,6 +148,7 @@ async fn what_happened_while_away_is_made_up_for() {
 #[tokio::test(start_paused = true)]
 async fn a_broken_connection_resumes_without_a_list() {
     let server = server();
+    server.put(CONFIG_MAPS, config_map("a", "0"));
     let lister = synced(&server).await;
     tokio::time::sleep(SOON).await;
     server.break_watches();
@@ -156,7 +157,7 @@ async fn a_broken_connection_resumes_without_a_list() {
     assert_eq!(content(&lister), server.content(CONFIG_MAPS));
     assert_eq!(
         server.requests(),
-        ["list rv=0 limit=500", "watch rv=0", "watch rv=0"]
+        ["list rv=0 limit=500", "watch rv=1", "watch rv=1"]
     );
 }
 
@@ -180,11 +181,38 @@ async fn a_bookmark_moves_the_version_from_which_a_watch_resumes() {
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_outlives_its_time_is_ended_from_here() {
     let server = server();
+    server.put(CONFIG_MAPS, config_map("a", "1"));
     let _lister = synced(&server).await;
     tokio::time::sleep(Duration::from_secs(299)).await;
     assert_eq!(server.requests().len(), 2);
     tokio::time::sleep(Duration::from_secs(340)).await;
     assert_eq!(server.requests().len(), 3, "{:?}", server.requests());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_never_answered_is_given_up() {
+    let server = server();
+    server.hang(true);
+    let cache = start(&server);
+    let error = cache
+        .synced(Duration::from_secs(125))
+        .await
+        .err()
+        .expect("there is no answer");
+    assert!(
+        error.to_string().ends_with("cannot list: no answer within 120 s"),
+        "{error}"
+    );
+    server.hang(false);
+    let lister = cache.synced(EVENTUALLY).await.expect("the next attempt");
+    server.hang(true);
+    tokio::time::sleep(SOON).await;
+    server.end_watches();
+    server.put(CONFIG_MAPS, config_map("a", "1"));
+    settle().await;
+    server.hang(false);
+    tokio::time::sleep(EVENTUALLY).await;
+    assert_eq!(content(&lister), server.content(CONFIG_MAPS));
 }
 
 #[tokio::test(start_paused = true)]
@@ -399,7 +427,7 @@ async fn closing_ends_watches_and_whoever_waits_on_them() {
     assert!(matches!(late.synced(SOON).await, Err(SyncError::Ended { .. })));
     // Closing one that hangs in a request is as quick.
     let server = Server::with(&[CONFIG_MAPS]);
-    server.hang();
+    server.hang(true);
     let cache = start(&server);
     settle().await;
     cache.close().await;

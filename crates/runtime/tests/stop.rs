@@ -88,9 +88,7 @@ async fn a_stop_before_the_first_sync_is_quick() {
     for hangs in [true, false] {
         let (server, log) = (server(), Log::default());
         server.uninstall(CONFIG_MAPS);
-        if hangs {
-            server.hang();
-        }
+        server.hang(hangs);
         let (running, _) = run(&server, controller().reconcile(noting(&log, done)));
         tokio::time::sleep(Duration::from_secs(60)).await;
         let asked = Instant::now();

@@ -167,9 +167,9 @@ impl Server {
         self.state().failures.push_back((on, status));
     }
 
-    /// Answers no request any more.
-    pub(crate) fn hang(&self) {
-        self.state().silent = true;
+    /// From now on answers no request, or every one.
+    pub(crate) fn hang(&self, silent: bool) {
+        self.state().silent = silent;
     }
 
     /// No page is larger than this, whatever is asked for.

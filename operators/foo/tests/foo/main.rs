@@ -241,7 +241,7 @@ async fn a_deployment_of_somebody_else_is_not_touched(case: Case) -> anyhow::Res
         .await?;
     let running = world.start();
     world.create_foo("example", "web", Some(5)).await?;
-    world.failed(2).await;
+    world.failed(2).await?;
     assert_eq!(world.writes_about(&["example", "web"]), [""; 0]);
     assert_eq!(world.get::<Deployment>("web").await?, foreign);
     running.stop().await
@@ -254,7 +254,7 @@ async fn two_foos_do_not_share_a_deployment(case: Case) -> anyhow::Result<()> {
     world.create_foo("first", "web", Some(1)).await?;
     let theirs = world.wait::<Deployment>("web", |_| true).await?;
     let second = world.create_foo("second", "web", Some(3)).await?;
-    world.failed(1).await;
+    world.failed(1).await?;
     assert_eq!(world.get::<Deployment>("web").await?.uid(), theirs.uid());
     world
         .patch::<Foo>("first", json!({ "spec": { "deploymentName": "moved" } }))

@@ -203,11 +203,14 @@ impl World {
     }
 
     /// Returns when so many reconciles have failed.
-    pub(crate) async fn failed(&self, times: u64) {
-        // The queue tells nobody, and the object does not change; the backoff is 5 ms at first.
-        while self.failures() < times {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+    pub(crate) async fn failed(&self, times: u64) -> anyhow::Result<()> {
+        // Nothing on the server changes that could be watched; the backoff is 5 ms at first.
+        let failed = async {
+            while self.failures() < times {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(DEADLINE, failed).await.context("it does not fail")
     }
 
     pub(crate) fn failures(&self) -> u64 {
