@@ -35,10 +35,22 @@ const FOO: &str = "example-foo";
 /// Runs the demo; the exit code is a success only if every claim held.
 pub(crate) async fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
-    let cluster = Cluster::embedded().start().await.context("the embedded cluster did not start")?;
+    let cluster = Cluster::embedded()
+        .start()
+        .await
+        .context("the embedded cluster did not start")?;
     let client = cluster.client();
-    let version = client.apiserver_version().await.context("the embedded cluster does not answer")?;
-    say(started, &format!("embedded cluster is up: Kubernetes {} in this process", version.git_version));
+    let version = client
+        .apiserver_version()
+        .await
+        .context("the embedded cluster does not answer")?;
+    say(
+        started,
+        &format!(
+            "embedded cluster is up: Kubernetes {} in this process",
+            version.git_version
+        ),
+    );
 
     install(&client).await?;
     say(started, &format!("installed CRD {}", Foo::crd_name()));
@@ -51,21 +63,35 @@ pub(crate) async fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     }));
     say(started, "controller foo is running");
 
-    let story = Story { client, started, patience: Duration::from_secs(arguments.patience), claims: Vec::new() };
+    let story = Story {
+        client,
+        started,
+        patience: Duration::from_secs(arguments.patience),
+        claims: Vec::new(),
+    };
     let claims = story.tell().await;
     // An error means that the controller is gone already; its own result says why.
     let _ = stop.send(());
-    manager.await.context("the controller's task did not end well")??;
+    manager
+        .await
+        .context("the controller's task did not end well")??;
     summary(&claims?)
 }
 
 /// Installs the Foo CRD and waits until it is served.
 async fn install(client: &Client) -> anyhow::Result<()> {
     let crds = Api::<CustomResourceDefinition>::all(client.clone());
-    crds.create(&PostParams::default(), &Foo::crd()).await.context("the Foo CRD was not accepted")?;
+    crds.create(&PostParams::default(), &Foo::crd())
+        .await
+        .context("the Foo CRD was not accepted")?;
     let established = |crd: &CustomResourceDefinition| {
-        let conditions = crd.status.iter().flat_map(|status| status.conditions.iter().flatten());
-        conditions.into_iter().any(|c| c.type_ == "Established" && c.status == "True")
+        let conditions = crd
+            .status
+            .iter()
+            .flat_map(|status| status.conditions.iter().flatten());
+        conditions
+            .into_iter()
+            .any(|c| c.type_ == "Established" && c.status == "True")
     };
     let deadline = Instant::now() + Duration::from_secs(10);
     while !established(&crds.get(Foo::crd_name()).await?) {
@@ -92,39 +118,69 @@ struct Story {
 impl Story {
     async fn tell(mut self) -> anyhow::Result<Vec<Claim>> {
         let namespace = Namespace {
-            metadata: ObjectMeta { name: Some(NAMESPACE.into()), ..ObjectMeta::default() },
+            metadata: ObjectMeta {
+                name: Some(NAMESPACE.into()),
+                ..ObjectMeta::default()
+            },
             ..Namespace::default()
         };
-        Api::all(self.client.clone()).create(&PostParams::default(), &namespace).await?;
+        Api::all(self.client.clone())
+            .create(&PostParams::default(), &namespace)
+            .await?;
         let foos = Api::<Foo>::namespaced(self.client.clone(), NAMESPACE);
         let deployments = Api::<Deployment>::namespaced(self.client.clone(), NAMESPACE);
 
-        let spec = FooSpec { deployment_name: FOO.into(), replicas: Some(2) };
+        let spec = FooSpec {
+            deployment_name: FOO.into(),
+            replicas: Some(2),
+        };
         let foo = foos.create(&PostParams::default(), &Foo::new(FOO, spec)).await?;
-        say(self.started, &format!("created Foo {NAMESPACE}/{FOO} with 2 replicas"));
+        say(
+            self.started,
+            &format!("created Foo {NAMESPACE}/{FOO} with 2 replicas"),
+        );
         let uid = foo.uid().unwrap_or_default();
-        self.claim("the Foo got a Deployment with 2 replicas", &deployments, |d| replicas(d) == Some(2)).await?;
-        self.claim("the Deployment is controlled by the Foo, by UID", &deployments, |d| {
-            d.is_some_and(|d| d.owner_references().iter().any(|o| o.uid == uid && o.controller == Some(true)))
+        self.claim("the Foo got a Deployment with 2 replicas", &deployments, |d| {
+            replicas(d) == Some(2)
         })
+        .await?;
+        self.claim(
+            "the Deployment is controlled by the Foo, by UID",
+            &deployments,
+            |d| {
+                d.is_some_and(|d| {
+                    d.owner_references()
+                        .iter()
+                        .any(|o| o.uid == uid && o.controller == Some(true))
+                })
+            },
+        )
         .await?;
 
         let change = Patch::Merge(serde_json::json!({"spec": {"replicas": 3}}));
         foos.patch(FOO, &PatchParams::default(), &change).await?;
         say(self.started, "asked the Foo for 3 replicas");
-        self.claim("the Deployment followed to 3 replicas", &deployments, |d| replicas(d) == Some(3)).await?;
+        self.claim("the Deployment followed to 3 replicas", &deployments, |d| {
+            replicas(d) == Some(3)
+        })
+        .await?;
 
         let change = Patch::Merge(serde_json::json!({"spec": {"replicas": 7}}));
         deployments.patch(FOO, &PatchParams::default(), &change).await?;
         say(self.started, "changed the Deployment by hand to 7 replicas");
-        self.claim("the drift was repaired, back to 3 replicas", &deployments, |d| replicas(d) == Some(3)).await?;
+        self.claim("the drift was repaired, back to 3 replicas", &deployments, |d| {
+            replicas(d) == Some(3)
+        })
+        .await?;
 
         let before = deployments.get(FOO).await?.uid();
         deployments.delete(FOO, &DeleteParams::default()).await?;
         say(self.started, "deleted the Deployment by hand");
-        self.claim("the Deployment was made anew with 3 replicas", &deployments, |d| {
-            replicas(d) == Some(3) && d.and_then(ResourceExt::uid) != before
-        })
+        self.claim(
+            "the Deployment was made anew with 3 replicas",
+            &deployments,
+            |d| replicas(d) == Some(3) && d.and_then(ResourceExt::uid) != before,
+        )
         .await?;
         Ok(self.claims)
     }
@@ -147,11 +203,13 @@ impl Story {
             tokio::time::sleep(Duration::from_millis(5)).await;
         };
         say(self.started, &format!("{} {text}", mark(held)));
-        self.claims.push(Claim { text: text.to_owned(), held });
+        self.claims.push(Claim {
+            text: text.to_owned(),
+            held,
+        });
         Ok(())
     }
 }
-
 
 fn replicas(deployment: Option<&Deployment>) -> Option<i32> {
     deployment?.spec.as_ref()?.replicas
@@ -164,7 +222,11 @@ fn summary(claims: &[Claim]) -> anyhow::Result<ExitCode> {
         bail!("nothing was claimed");
     }
     if failed.is_empty() {
-        println!("{} of {} claims held, each checked against the API.", claims.len(), claims.len());
+        println!(
+            "{} of {} claims held, each checked against the API.",
+            claims.len(),
+            claims.len()
+        );
         return Ok(ExitCode::SUCCESS);
     }
     println!("{} of {} claims did not hold:", failed.len(), claims.len());
