@@ -45,6 +45,7 @@ mod status;
 pub mod storage;
 mod validation;
 mod verbs;
+mod view;
 mod world;
 
 pub use body::Body;

@@ -23,7 +23,8 @@ use crate::{
     selector::Selector,
     status::Status,
     storage::{Memory, Storage},
-    verbs::{Answer, Api, DeleteOptions, ListOptions, WatchStream, WriteOptions},
+    verbs::{Answer, Api, DeleteOptions, ListBody, ListOptions, WatchStream, WriteOptions},
+    view::View,
     world::World,
 };
 
@@ -170,6 +171,7 @@ impl Server {
         let query = Query::parse(parts.uri.query());
         let verb = Verb::of(&parts.method, target, &query)?;
         let wanted = Encoding::of_answer(&parts.headers)?;
+        let view = View::of(&parts.headers, &query)?;
         let selector = || {
             Selector::parse(
                 query.text("labelSelector"),
@@ -186,7 +188,13 @@ impl Server {
             }
             Verb::Watch => {
                 let options = ListOptions::of(&query, true)?;
-                Answer::Watch(WatchStream::open(api.clone(), target, &options, selector()?)?)
+                Answer::Watch(WatchStream::open(
+                    api.clone(),
+                    target,
+                    &options,
+                    selector()?,
+                    view,
+                )?)
             }
             Verb::Create if target.subresource.is_empty() => {
                 let options = WriteOptions::of(&query, "CreateOptions")?;
@@ -222,7 +230,7 @@ impl Server {
             }
             Verb::Create | Verb::Update | Verb::Patch => return Err(Status::no_such_resource()),
         };
-        respond(answer, wanted)
+        api.respond(answer, target, wanted, view)
     }
 }
 
@@ -292,33 +300,54 @@ fn wants_aggregated(parts: &Parts) -> bool {
         && accept.contains("v=v2;as=APIGroupDiscoveryList")
 }
 
-fn respond(answer: Answer, wanted: Encoding) -> Result<Response<Body>, Status> {
-    let mut response = match answer {
-        Answer::Object { code, json, warnings } => {
-            let mut response = json_response(code, wanted.encode(json)?);
-            for warning in warnings {
-                let value = format!("299 - {warning:?}");
-                if let Ok(value) = HeaderValue::from_str(&value) {
-                    response.headers_mut().append(header::WARNING, value);
+impl Api {
+    /// An answer in the encoding and the view that the client asked for.
+    fn respond(
+        &self,
+        answer: Answer,
+        target: &Target,
+        wanted: Encoding,
+        view: View,
+    ) -> Result<Response<Body>, Status> {
+        let resource = &target.resource;
+        let now = self.world.now();
+        let mut response = match answer {
+            Answer::Object { code, json, warnings } => {
+                let json = view.of_json(resource, json, now)?;
+                let mut response = json_response(code, wanted.encode(json)?);
+                for warning in warnings {
+                    let value = format!("299 - {warning:?}");
+                    if let Ok(value) = HeaderValue::from_str(&value) {
+                        response.headers_mut().append(header::WARNING, value);
+                    }
                 }
+                response
             }
-            response
-        }
-        Answer::List(list) if wanted == Encoding::Json => with_body(200, "", Body::list(list)),
-        Answer::List(mut list) => {
-            let mut json = Vec::new();
-            while let Some(piece) = list.next_piece() {
-                json.extend_from_slice(&piece);
+            Answer::List(page) if (wanted, view) == (Encoding::Json, View::Object) => {
+                with_body(200, "", Body::list(ListBody::new(resource, page)))
             }
-            json_response(200, wanted.encode(json.into())?)
-        }
-        Answer::Watch(stream) => with_body(200, "", Body::watch(stream)),
-    };
-    response.headers_mut().insert(
-        header::CONTENT_TYPE,
-        HeaderValue::from_static(wanted.content_type()),
-    );
-    Ok(response)
+            Answer::List(page) => {
+                let objects = page.entries.iter().map(|entry| {
+                    let mut object = entry.object.decode();
+                    // In lists of built-in kinds the items leave their type to the list.
+                    if view == View::Object && !resource.custom {
+                        object
+                            .fields_mut()
+                            .retain(|key, _| !matches!(&**key, "kind" | "apiVersion"));
+                    }
+                    object.into_value()
+                });
+                let list = view.list(resource, &page.metadata(resource), objects, now);
+                json_response(200, wanted.encode(list.to_string().into())?)
+            }
+            Answer::Watch(stream) => with_body(200, "", Body::watch(stream)),
+        };
+        response.headers_mut().insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static(wanted.content_type()),
+        );
+        Ok(response)
+    }
 }
 
 fn refusal(status: &Status) -> Response<Body> {

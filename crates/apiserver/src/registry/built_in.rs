@@ -141,6 +141,7 @@ impl Facts {
             custom: false,
             selectable: strategy::selectable(&entry.api_group, &entry.name),
             strategy: Strategy::of_built_in(&entry.api_group, &entry.kind),
+            printer_columns: Vec::new(),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Resource, Strategy, Subresource};
+use super::{PrinterColumn, Resource, Strategy, Subresource};
 use crate::{object::Object, schema::Schema};
 
 /// A CRD as far as it is served: read once when it changes.
@@ -28,6 +28,7 @@ struct Version {
     status: bool,
     scale: bool,
     selectable: Vec<Box<str>>,
+    columns: Vec<PrinterColumn>,
 }
 
 impl Definition {
@@ -64,6 +65,19 @@ impl Definition {
                         schema: Schema::of_crd(&v["schema"]["openAPIV3Schema"])?,
                         status: v["subresources"].get("status").is_some(),
                         scale: v["subresources"].get("scale").is_some(),
+                        columns: v["additionalPrinterColumns"]
+                            .as_array()
+                            .into_iter()
+                            .flatten()
+                            .map(|column| PrinterColumn {
+                                name: text(&column["name"]),
+                                kind: text(&column["type"]),
+                                format: text(&column["format"]),
+                                description: text(&column["description"]),
+                                priority: column["priority"].as_i64().unwrap_or(0),
+                                json_path: text(&column["jsonPath"]),
+                            })
+                            .collect(),
                         selectable: v["selectableFields"]
                             .as_array()
                             .into_iter()
@@ -106,6 +120,7 @@ impl Definition {
                 .chain(version.selectable.iter().cloned())
                 .collect(),
             strategy: Strategy::CUSTOM,
+            printer_columns: version.columns.clone(),
         })
     }
 

@@ -43,6 +43,21 @@ pub(crate) struct Resource {
     /// The fields that field selectors may name, `metadata.name` and `metadata.namespace` first.
     pub(crate) selectable: Vec<Box<str>>,
     pub(crate) strategy: Strategy,
+    /// What a CRD wants its table to show; empty for built-in kinds, whose tables are code.
+    pub(crate) printer_columns: Vec<PrinterColumn>,
+}
+
+/// A column of a custom resource's table.
+#[derive(Clone, Debug)]
+pub(crate) struct PrinterColumn {
+    pub(crate) name: Box<str>,
+    /// `string`, `integer`, `number`, `boolean` or `date`.
+    pub(crate) kind: Box<str>,
+    pub(crate) format: Box<str>,
+    pub(crate) description: Box<str>,
+    /// Above 0: shown in wide output only.
+    pub(crate) priority: i64,
+    pub(crate) json_path: Box<str>,
 }
 
 /// A part of an object with verbs of its own, as `deployments/scale`.

@@ -20,7 +20,7 @@ use bytes::Bytes;
 use serde_json::Value;
 
 pub(crate) use options::{DeleteOptions, FieldValidation, ListOptions, WriteOptions};
-pub(crate) use read::ListBody;
+pub(crate) use read::{ListBody, Page};
 pub(crate) use watch::WatchStream;
 
 use crate::{
@@ -49,8 +49,8 @@ pub(crate) enum Answer {
         json: Bytes,
         warnings: Vec<String>,
     },
-    /// A list, sent piece by piece.
-    List(ListBody),
+    /// A list, or a part of one.
+    List(Page),
     /// Events, until the watch ends.
     Watch(WatchStream),
 }
