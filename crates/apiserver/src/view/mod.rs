@@ -95,8 +95,8 @@ impl View {
                 } else {
                     Value::Null
                 };
-                let rows = vec![row(resource, object, include, now)];
-                table(&json!({"resourceVersion": revision}), &columns, rows)
+                let rows = [row(resource, object, include, now)];
+                table(&json!({"resourceVersion": revision}), &columns, &rows)
             }
         }
     }
@@ -123,10 +123,10 @@ impl View {
                 "items": objects.map(|object| partial(&object)).collect::<Vec<_>>(),
             }),
             Self::Table(include) => {
-                let rows = objects
+                let rows: Vec<_> = objects
                     .map(|object| row(resource, &object, include, now))
                     .collect();
-                table(metadata, &columns::definitions(resource), rows)
+                table(metadata, &columns::definitions(resource), &rows)
             }
         }
     }
@@ -170,7 +170,7 @@ fn partial(object: &Value) -> Value {
     })
 }
 
-fn table(metadata: &Value, columns: &Value, rows: Vec<Value>) -> Value {
+fn table(metadata: &Value, columns: &Value, rows: &[Value]) -> Value {
     json!({
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
