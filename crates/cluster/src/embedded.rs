@@ -12,7 +12,13 @@ use tempfile::TempDir;
 use tokio::{runtime::Handle, task::JoinHandle};
 use windlass_apiserver::Server;
 
-use crate::{Cluster, Error, authority::Authority, cluster::Running, kubeconfig, sandbox::write_private};
+use crate::{
+    Cluster, Error,
+    authority::Authority,
+    cluster::Running,
+    kubeconfig,
+    sandbox::{private_folder, write_private},
+};
 
 /// The administrator of a cluster of ours, by name and by group.
 const ADMINISTRATOR: (&str, &str) = ("admin", "system:masters");
@@ -125,13 +131,7 @@ impl Served {
         let port = listener.local_addr().map_err(taken)?.port();
         let authority = Authority::new()?;
         let tls = tls(&authority)?;
-        let folder = tempfile::Builder::new()
-            .prefix("windlass-")
-            .tempdir()
-            .map_err(|source| Error::Folder {
-                path: std::env::temp_dir(),
-                source,
-            })?;
+        let folder = private_folder(&std::env::temp_dir())?;
         let server = server.clone();
         let task = runtime.spawn(async move {
             let served = match tokio::net::TcpListener::from_std(listener) {

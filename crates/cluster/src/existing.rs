@@ -9,7 +9,12 @@ use kube::config::{AuthInfo, Kubeconfig, KubeconfigError};
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::{Cluster, Error, cluster::Running, kubeconfig, sandbox::write_private};
+use crate::{
+    Cluster, Error,
+    cluster::Running,
+    kubeconfig,
+    sandbox::{private_folder, write_private},
+};
 
 /// Where a pod finds its service account.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -46,13 +51,7 @@ impl Existing {
         let chosen = narrow(all, self.context.as_deref(), &origin)?;
         check_files(&chosen, &origin)?;
 
-        let folder = tempfile::Builder::new()
-            .prefix("windlass-")
-            .tempdir()
-            .map_err(|source| Error::Folder {
-                path: std::env::temp_dir(),
-                source,
-            })?;
+        let folder = private_folder(&std::env::temp_dir())?;
         let path = folder.path().join(kubeconfig::ADMINISTRATOR);
         write_private(&path, &kubeconfig::text(&chosen))?;
 

@@ -38,7 +38,8 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How to start a real control plane; made by [`Cluster::real`].
 ///
 /// Without options: etcd and kube-apiserver on a free port of the loopback interface, with RBAC. As nobody makes
-/// service accounts then, the admission plugin that asks for them is off, as in envtest.
+/// service accounts then, the admission plugin that asks for them is off, as in envtest. Without controllers, nobody
+/// empties namespaces either, and the aggregated roles `view`, `edit` and `admin` have no rules.
 #[derive(Clone, Debug)]
 #[must_use = "nothing runs before `start`"]
 pub struct Real {
