@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Priority;
-use crate::core::{Core, Ended};
+use crate::core::{Core, Ended, Hand};
 use crate::queue::Shared;
 
 /// A key in a worker's hand. No other worker gets the key until this one ends it.
@@ -44,7 +44,8 @@ pub enum Outcome {
 }
 
 impl<K> Taken<K> {
-    pub(crate) fn new(shared: Arc<Shared<K>>, run: u32, key: K, priority: Priority) -> Self {
+    pub(crate) fn new(shared: Arc<Shared<K>>, hand: Hand<K>) -> Self {
+        let Hand { run, key, priority } = hand;
         Self {
             shared,
             key,
