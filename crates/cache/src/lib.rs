@@ -1,1 +1,81 @@
 //! A shared, typed, always-current view of Kubernetes objects.
+//!
+//! ```text
+//!               requests                 effects
+//!   protocol ─────────────► driver ────────────────► store ──► Snapshot ◄── Lister
+//!   (no I/O) ◄───────────── (a task) ◄── kube::Client   │
+//!               inputs                                  └────► Buffer per Subscription
+//! ```
+//!
+//! A [`Cache`] lists a kind, watches it from there, and follows the server through lost connections, restarts and
+//! expired versions. It becomes readable by [`Cache::synced`], which gives a [`Lister`]; so acting on a half-filled
+//! cache does not compile. Objects come out as `Arc<K>`: shared, immutable, no copy. A [`Subscription`] tells of
+//! changes with the state before and after.
+//!
+//! Who owns what: the users of a cache (its clones, listers and subscriptions) own the driver's task together, and
+//! it ends with the last of them. The task is the only writer of the store. Each subscription owns its buffer, so
+//! one that does not read delays nobody. [`Caches`] hands out one cache per kind and selection and owns none.
+//!
+//! This crate knows nothing of reconciling or work queues, and never writes to the API.
+//!
+//! Not here yet: watch-list (the initial state is always listed), compact and projected storage (every object is
+//! kept decoded), indexes, resync, and reading one's own writes.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use k8s_openapi::api::core::v1::Pod;
+//! use windlass_cache::{Cache, ObjectKey, Selection};
+//!
+//! # async fn example(client: kube::Client) -> Result<(), Box<dyn std::error::Error>> {
+//! let cache = Cache::<Pod>::start(client, &Selection::all().namespace("shop"));
+//! let pods = cache.synced(Duration::from_secs(30)).await?;
+//! if let Some(pod) = pods.get(&ObjectKey::namespaced("shop", "web-0")) {
+//!     println!("{:?}", pod.status);
+//! }
+//! # Ok(()) }
+//! ```
+//!
+//! Reading before it is complete does not compile:
+//!
+//! ```compile_fail,E0599
+//! # use k8s_openapi::api::core::v1::Pod;
+//! # use windlass_cache::{Cache, ObjectKey};
+//! fn too_early(cache: &Cache<Pod>) {
+//!     cache.get(&ObjectKey::namespaced("shop", "web-0"));
+//! }
+//! ```
+//!
+//! Nor does changing an object that others read too:
+//!
+//! ```compile_fail,E0594
+//! # use k8s_openapi::api::core::v1::Pod;
+//! # use windlass_cache::{Lister, ObjectKey};
+//! fn meddle(pods: &Lister<Pod>) {
+//!     if let Some(mut pod) = pods.get(&ObjectKey::namespaced("shop", "web-0")) {
+//!         pod.spec = None;
+//!     }
+//! }
+//! ```
+
+mod backoff;
+mod cache;
+mod caches;
+mod change;
+mod driver;
+mod failure;
+mod key;
+mod kind;
+mod lister;
+pub mod protocol;
+mod store;
+mod subscription;
+mod wire;
+
+pub use cache::{Cache, SyncError};
+pub use caches::Caches;
+pub use change::{Change, Deletion};
+pub use failure::{Cause, Failure};
+pub use key::ObjectKey;
+pub use kind::{Cacheable, KindName, Selection, is_cluster_scoped};
+pub use lister::Lister;
+pub use subscription::{Subscription, Synced};

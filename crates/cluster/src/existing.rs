@@ -53,7 +53,7 @@ impl Existing {
         check_files(&chosen, &origin)?;
 
         let folder = private_folder(&std::env::temp_dir())?;
-        let path = folder.path().join("admin.kubeconfig");
+        let path = folder.path().join(kubeconfig::ADMINISTRATOR);
         write_private(&path, &kubeconfig::text(&chosen))?;
 
         let config = kubeconfig::config(chosen.clone(), &origin).await?;
@@ -68,11 +68,10 @@ impl Existing {
             })?;
         let connection = Connection {
             kubeconfig: chosen,
-            _folder: folder,
+            folder,
         };
         Ok(Cluster::new(
             client,
-            path,
             version.git_version,
             Running::Existing(Box::new(connection)),
         ))
@@ -102,10 +101,14 @@ pub(crate) struct Connection {
     /// One context, one cluster, one user.
     kubeconfig: Kubeconfig,
     /// Holds our copies of the kubeconfig.
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl Connection {
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
     /// The kubeconfig with which our user acts as another one.
     pub(crate) fn user(&self, name: &str, groups: &[String]) -> Kubeconfig {
         let mut kubeconfig = self.kubeconfig.clone();

@@ -74,12 +74,10 @@ async fn two_run_side_by_side() -> anyhow::Result<()> {
     if std::env::var_os("KUBEBUILDER_ASSETS").is_none() {
         assert_eq!(one.version(), format!("v{KUBERNETES_VERSION}"));
     }
-    let mode = one.kubeconfig().metadata()?.permissions().mode();
+    let mode = one.kubeconfig()?.metadata()?.permissions().mode();
     assert_eq!(mode & 0o777, 0o600, "a kubeconfig holds a private key");
-    let folder = one
-        .kubeconfig()
-        .parent()
-        .context("a kubeconfig lies in a folder")?;
+    let admin = one.kubeconfig()?;
+    let folder = admin.parent().context("a kubeconfig lies in a folder")?;
     assert_eq!(
         folder.metadata()?.permissions().mode() & 0o777,
         0o700,
@@ -190,15 +188,15 @@ async fn a_user_is_in_its_groups() -> anyhow::Result<()> {
 async fn an_existing_cluster_is_used() -> anyhow::Result<()> {
     let real = Cluster::real().start().await?;
     let existing = Cluster::existing()
-        .kubeconfig(real.kubeconfig())
+        .kubeconfig(real.kubeconfig()?)
         .connect()
         .await?;
     assert_eq!(
         (existing.backend(), existing.version()),
         (Backend::Existing, real.version())
     );
-    assert_ne!(existing.kubeconfig(), real.kubeconfig());
-    let copy = existing.kubeconfig().to_owned();
+    assert_ne!(existing.kubeconfig()?, real.kubeconfig()?);
+    let copy = existing.kubeconfig()?;
     assert_eq!(copy.metadata()?.permissions().mode() & 0o777, 0o600);
 
     let bob = existing.user("bob", ["makers", "menders"]).await?;

@@ -85,7 +85,6 @@ impl Shared {
     /// A part of the suite's last line: how many cases ran, and on what.
     pub(crate) fn summary(&self) -> String {
         let what = match (&self.availability, self.cluster.get()) {
-            (Availability::NotBuilt, _) => "not built".to_owned(),
             (Availability::Missing(reason), _) => format!("ignored: {reason}"),
             (Availability::Ready, Some(Ok(cluster))) => format!("kube-apiserver {}", cluster.version()),
             (Availability::Ready, Some(Err(_))) => "did not start".to_owned(),
@@ -105,7 +104,7 @@ impl Shared {
 
     async fn start(&self) -> Result<Arc<Cluster>, String> {
         let cluster = match self.target {
-            Target::Embedded => return Err("it is not built".to_owned()),
+            Target::Embedded => Cluster::embedded().start().await,
             Target::Real => self.settings.real.clone().start().await,
             Target::Existing => self.settings.existing.clone().connect().await,
         };
