@@ -1,1 +1,53 @@
-//! An in-process Kubernetes API server.
+//! A Kubernetes API server inside the process.
+//!
+//! ```text
+//!   http::Request ─► Route, Query ─► verbs ─► Storage
+//!                      ▲               │         │ one revision, history
+//!                  Catalogue           │         ▼
+//!          built-in facts + CRDs       └──► Body: bytes, list pieces, watch frames
+//! ```
+//!
+//! [`Server`] is a [`tower::Service`] first, so that a `kube::Client` sits on it without a socket, and an HTTPS
+//! server second ([`Server::serve`]). All kinds, built-in or defined by a CRD, go through the same verbs: a kind is
+//! data (a schema, a few facts) and never a handler of its own. Objects are JSON trees while a request works on them
+//! and shared bytes otherwise.
+//!
+//! Who owns what: the storage owns objects and history; the registry owns what is served; a watch owns nothing but a
+//! cursor. Time and chance come from outside ([`Builder::seed`], [`Builder::epoch`], tokio's clock).
+//!
+//! The crate knows nothing of controllers, nodes or what any kind is good for.
+//!
+//! ```
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use tower::ServiceExt;
+//!
+//! let server = windlass_apiserver::Server::new();
+//! let request = http::Request::get("/api/v1/namespaces/default").body(String::new())?;
+//! let response = server.oneshot(request).await?;
+//! assert_eq!(response.status(), 200);
+//! # Ok(()) }
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(example()).unwrap();
+//! ```
+
+mod body;
+mod definitions;
+mod discovery;
+mod https;
+mod media;
+mod object;
+mod particular;
+mod registry;
+mod request;
+mod schema;
+mod selector;
+mod server;
+mod status;
+pub mod storage;
+mod validation;
+mod verbs;
+mod view;
+mod world;
+
+pub use body::Body;
+pub use object::Encoded;
+pub use server::{Builder, Server};

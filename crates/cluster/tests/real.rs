@@ -74,8 +74,15 @@ async fn two_run_side_by_side() -> anyhow::Result<()> {
     if std::env::var_os("KUBEBUILDER_ASSETS").is_none() {
         assert_eq!(one.version(), format!("v{KUBERNETES_VERSION}"));
     }
-    let mode = one.kubeconfig().metadata()?.permissions().mode();
+    let mode = one.kubeconfig()?.metadata()?.permissions().mode();
     assert_eq!(mode & 0o777, 0o600, "a kubeconfig holds a private key");
+    let admin = one.kubeconfig()?;
+    let folder = admin.parent().context("a kubeconfig lies in a folder")?;
+    assert_eq!(
+        folder.metadata()?.permissions().mode() & 0o777,
+        0o700,
+        "etcd's socket lies in there"
+    );
 
     let object = ConfigMap {
         metadata: ObjectMeta {
@@ -136,9 +143,12 @@ async fn killing_the_owner_stops_it() -> anyhow::Result<()> {
     }
     victim.kill()?;
     victim.wait()?;
-    eventually("the end of everything in the place", async || {
-        place.leftovers().is_empty()
-    })
+    // Without SIGKILL, a graceful kube-apiserver would take about 13 seconds.
+    eventually(
+        "the end of everything in the place",
+        Duration::from_secs(8),
+        async || place.leftovers().is_empty(),
+    )
     .await
 }
 
@@ -178,15 +188,15 @@ async fn a_user_is_in_its_groups() -> anyhow::Result<()> {
 async fn an_existing_cluster_is_used() -> anyhow::Result<()> {
     let real = Cluster::real().start().await?;
     let existing = Cluster::existing()
-        .kubeconfig(real.kubeconfig())
+        .kubeconfig(real.kubeconfig()?)
         .connect()
         .await?;
     assert_eq!(
         (existing.backend(), existing.version()),
         (Backend::Existing, real.version())
     );
-    assert_ne!(existing.kubeconfig(), real.kubeconfig());
-    let copy = existing.kubeconfig().to_owned();
+    assert_ne!(existing.kubeconfig()?, real.kubeconfig()?);
+    let copy = existing.kubeconfig()?;
     assert_eq!(copy.metadata()?.permissions().mode() & 0o777, 0o600);
 
     let bob = existing.user("bob", ["makers", "menders"]).await?;
@@ -234,7 +244,7 @@ async fn rights_come_from_groups(cluster: &Cluster, user: &Client, group: &str) 
         .create(&PostParams::default(), &binding)
         .await?;
     // The authorizer learns of the binding through a watch of its own.
-    eventually("the right to list", async || {
+    eventually("the right to list", Duration::from_secs(30), async || {
         maps.list(&ListParams::default()).await.is_ok()
     })
     .await
@@ -272,7 +282,7 @@ async fn controllers_and_scheduler() -> anyhow::Result<()> {
         .create(&PostParams::default(), &deployment)
         .await?;
     let pods = Api::<Pod>::namespaced(cluster.client(), "default");
-    eventually("two pods on the node", async || {
+    eventually("two pods on the node", Duration::from_secs(30), async || {
         let list = pods.list(&ListParams::default().labels("app=web")).await;
         let on_node = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == Some("n1");
         list.is_ok_and(|list| list.items.iter().filter(|pod| on_node(pod)).count() == 2)
@@ -283,13 +293,13 @@ async fn controllers_and_scheduler() -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) -> anyhow::Result<()> {
+async fn eventually(what: &str, limit: Duration, mut holds: impl AsyncFnMut() -> bool) -> anyhow::Result<()> {
     let wait = async {
         while !holds().await {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(30), wait)
+    tokio::time::timeout(limit, wait)
         .await
         .with_context(|| format!("{what} did not come"))
 }

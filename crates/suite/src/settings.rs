@@ -49,8 +49,6 @@ pub(crate) enum Availability {
     Ready,
     /// They are ignored, because of this.
     Missing(String),
-    /// There is nothing yet that could run them.
-    NotBuilt,
 }
 
 impl Settings {
@@ -66,9 +64,8 @@ impl Settings {
 
     pub(crate) fn availability(&self, target: Target) -> Availability {
         match target {
-            Target::Embedded => Availability::NotBuilt,
-            // Somebody asked for it by name, so not reaching it is a failure.
-            Target::Existing => Availability::Ready,
+            // The one needs nothing; the other was asked for by name, so that not reaching it is a failure.
+            Target::Embedded | Target::Existing => Availability::Ready,
             Target::Real if self.require_real => Availability::Ready,
             Target::Real => match self.real.available() {
                 Ok(()) => Availability::Ready,

@@ -1,0 +1,152 @@
+//! The forms in which objects and patches travel.
+
+use bytes::Bytes;
+use http::HeaderMap;
+use serde_json::Value;
+
+use crate::{registry::Resource, status::Status};
+
+/// What bodies may be in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Encoding {
+    Json,
+    Yaml,
+}
+
+const OBJECT_TYPES: [&str; 2] = ["application/json", "application/yaml"];
+
+impl Encoding {
+    /// The encoding of a request's body. JSON where none is named, as the real server has it.
+    pub(crate) fn of_body(headers: &HeaderMap) -> Result<Self, Status> {
+        match media_type(headers, http::header::CONTENT_TYPE) {
+            "" | "application/json" => Ok(Self::Json),
+            "application/yaml" => Ok(Self::Yaml),
+            _ => Err(Status::unsupported_media_type(&OBJECT_TYPES)),
+        }
+    }
+
+    /// The encoding that a client would like the answer in.
+    pub(crate) fn of_answer(headers: &HeaderMap) -> Result<Self, Status> {
+        let Some(accept) = headers
+            .get(http::header::ACCEPT)
+            .and_then(|value| value.to_str().ok())
+        else {
+            return Ok(Self::Json);
+        };
+        // Parameters such as `as=Table` ask for another view of the object; without it the plain object is an answer.
+        let offers = accept
+            .split(',')
+            .map(|part| part.split(';').next().unwrap_or_default().trim());
+        for offer in offers {
+            match offer {
+                "application/json" | "*/*" | "application/*" | "" => return Ok(Self::Json),
+                "application/yaml" => return Ok(Self::Yaml),
+                _ => {}
+            }
+        }
+        Err(Status::not_acceptable(&OBJECT_TYPES))
+    }
+
+    pub(crate) fn content_type(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::Yaml => "application/yaml",
+        }
+    }
+
+    /// JSON bytes in this encoding.
+    pub(crate) fn encode(self, json: Bytes) -> Result<Bytes, Status> {
+        match self {
+            Self::Json => Ok(json),
+            Self::Yaml => {
+                let value: Value =
+                    serde_json::from_slice(&json).map_err(|e| Status::internal(e.to_string()))?;
+                let text = serde_yaml_ng::to_string(&value).map_err(|e| Status::internal(e.to_string()))?;
+                Ok(text.into())
+            }
+        }
+    }
+}
+
+fn media_type(headers: &HeaderMap, header: http::HeaderName) -> &str {
+    let value = headers
+        .get(header)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
+    value.split(';').next().unwrap_or_default().trim()
+}
+
+/// Reads a body; `kind` is what the refusal calls the thing that was expected.
+pub(crate) fn decode(body: &[u8], encoding: Encoding, kind: &str) -> Result<Value, Status> {
+    let refuse = |why: String| {
+        let shown = if body.is_empty() {
+            "<empty>".into()
+        } else {
+            String::from_utf8_lossy(body)
+        };
+        Status::bad_request(format!(
+            "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse error: {why} ({})",
+            &shown[..shown.floor_char_boundary(1024)]
+        ))
+    };
+    match encoding {
+        Encoding::Json => serde_json::from_slice(body).map_err(|error| {
+            refuse(if error.is_eof() {
+                "unexpected end of JSON input".into()
+            } else {
+                error.to_string()
+            })
+        }),
+        Encoding::Yaml => serde_yaml_ng::from_slice(body).map_err(|error| refuse(error.to_string())),
+    }
+}
+
+/// The patch types that are understood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PatchKind {
+    Json,
+    Merge,
+}
+
+const PATCH_TYPES: [&str; 2] = ["application/json-patch+json", "application/merge-patch+json"];
+
+/// A patch that was read and can be applied any number of times.
+#[derive(Debug)]
+pub(crate) enum Patch {
+    Json(json_patch::Patch),
+    Merge(Value),
+}
+
+impl PatchKind {
+    pub(crate) fn of_body(headers: &HeaderMap) -> Result<Self, Status> {
+        match media_type(headers, http::header::CONTENT_TYPE) {
+            "application/json-patch+json" => Ok(Self::Json),
+            "application/merge-patch+json" => Ok(Self::Merge),
+            "application/strategic-merge-patch+json" | "application/apply-patch+yaml" => {
+                Err(Status::unsupported_media_type(&PATCH_TYPES))
+            }
+            _ => Err(Status::unknown_patch_type()),
+        }
+    }
+
+    pub(crate) fn decode(self, body: &[u8], resource: &Resource) -> Result<Patch, Status> {
+        match self {
+            Self::Json => serde_json::from_slice(body)
+                .map(Patch::Json)
+                .map_err(|_| Status::patch_rejected()),
+            Self::Merge => decode(body, Encoding::Json, &resource.kind).map(Patch::Merge),
+        }
+    }
+}
+
+impl Patch {
+    pub(crate) fn apply(&self, value: &mut Value) -> Result<(), Status> {
+        match self {
+            Self::Json(patch) => json_patch::patch(value, patch).map_err(|_| Status::patch_rejected()),
+            Self::Merge(patch) => {
+                json_patch::merge(value, patch);
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! An object as the server handles it: a JSON tree while a request changes it, shared bytes while it is kept.
+
+use bytes::Bytes;
+use serde_json::{Map, Value};
+
+use crate::storage::Revision;
+
+/// A JSON object that has a `metadata` object.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Object(Map<String, Value>);
+
+impl Object {
+    /// Takes any JSON object; an absent or null `metadata` becomes an empty one.
+    pub(crate) fn new(value: Value) -> Option<Self> {
+        let Value::Object(mut fields) = value else {
+            return None;
+        };
+        match fields.get("metadata") {
+            None | Some(Value::Null) => {
+                fields.insert("metadata".to_owned(), Value::Object(Map::new()));
+            }
+            Some(Value::Object(_)) => {}
+            Some(_) => return None,
+        }
+        Some(Self(fields))
+    }
+
+    pub(crate) fn fields(&self) -> &Map<String, Value> {
+        &self.0
+    }
+
+    pub(crate) fn fields_mut(&mut self) -> &mut Map<String, Value> {
+        &mut self.0
+    }
+
+    pub(crate) fn into_value(self) -> Value {
+        Value::Object(self.0)
+    }
+
+    pub(crate) fn metadata(&self) -> &Map<String, Value> {
+        self.0["metadata"]
+            .as_object()
+            .expect("kept by every constructor and method")
+    }
+
+    pub(crate) fn metadata_mut(&mut self) -> &mut Map<String, Value> {
+        self.0["metadata"]
+            .as_object_mut()
+            .expect("kept by every constructor and method")
+    }
+
+    /// A string of the metadata; an absent one reads as empty, as it does in Go.
+    pub(crate) fn meta(&self, key: &str) -> &str {
+        self.metadata()
+            .get(key)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    }
+
+    pub(crate) fn set_meta(&mut self, key: &str, value: impl Into<Value>) {
+        self.metadata_mut().insert(key.to_owned(), value.into());
+    }
+
+    /// Makes a metadata field what it was in another state of the object, absence included.
+    pub(crate) fn keep_meta(&mut self, key: &str, from: &Object) {
+        match from.metadata().get(key) {
+            Some(value) => self.set_meta(key, value.clone()),
+            None => {
+                self.metadata_mut().remove(key);
+            }
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.meta("name")
+    }
+
+    pub(crate) fn namespace(&self) -> &str {
+        self.meta("namespace")
+    }
+
+    pub(crate) fn is_deleting(&self) -> bool {
+        self.metadata()
+            .get("deletionTimestamp")
+            .is_some_and(|t| !t.is_null())
+    }
+
+    pub(crate) fn finalizers(&self) -> impl Iterator<Item = &str> {
+        self.metadata()
+            .get("finalizers")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+    }
+
+    pub(crate) fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
+        let labels = self
+            .metadata()
+            .get("labels")
+            .and_then(Value::as_object)
+            .into_iter()
+            .flatten();
+        labels.map(|(key, value)| (key.as_str(), value.as_str().unwrap_or_default()))
+    }
+
+    /// The string at a dotted path (`spec.nodeName`); numbers and booleans as text, anything else empty.
+    pub(crate) fn text_at(&self, path: &str) -> String {
+        let mut parts = path.split('.');
+        let first = parts.next().and_then(|part| self.0.get(part));
+        match parts.fold(first, |value, part| value?.get(part)) {
+            Some(Value::String(text)) => text.clone(),
+            Some(value @ (Value::Number(_) | Value::Bool(_))) => value.to_string(),
+            _ => String::new(),
+        }
+    }
+
+    /// Encodes the object as of a revision, and notes what selectors will ask for.
+    pub(crate) fn encode(&mut self, revision: Revision, selectable: &[Box<str>]) -> Encoded {
+        self.set_meta("resourceVersion", revision.to_string());
+        let mut json = Vec::with_capacity(512);
+        json.push(b'{');
+        for key in ["kind", "apiVersion"] {
+            write_field(&mut json, key, self.0.get(key).unwrap_or(&Value::Null));
+            json.push(b',');
+        }
+        let head = json.len();
+        write_field(&mut json, "metadata", &self.0["metadata"]);
+        for (key, value) in self
+            .0
+            .iter()
+            .filter(|(key, _)| !matches!(&***key, "kind" | "apiVersion" | "metadata"))
+        {
+            json.push(b',');
+            write_field(&mut json, key, value);
+        }
+        json.push(b'}');
+        json.shrink_to_fit();
+        Encoded {
+            json: json.into(),
+            head,
+            labels: self.labels().map(|(k, v)| (k.into(), v.into())).collect(),
+            fields: selectable.iter().map(|path| self.text_at(path).into()).collect(),
+        }
+    }
+}
+
+fn write_field(json: &mut Vec<u8>, key: &str, value: &Value) {
+    serde_json::to_writer(&mut *json, key).expect("writing to memory does not fail");
+    json.push(b':');
+    serde_json::to_writer(json, value).expect("writing to memory does not fail");
+}
+
+/// An object as it is kept and sent: its JSON, with `kind` and `apiVersion` in front, and what selectors ask for.
+#[derive(Debug, Default)]
+pub struct Encoded {
+    json: Bytes,
+    /// Where `"metadata"` begins: what is before says kind and version and nothing else.
+    head: usize,
+    labels: Box<[(Box<str>, Box<str>)]>,
+    /// The values of the resource's selectable fields, in the resource's order.
+    fields: Box<[Box<str>]>,
+}
+
+impl Encoded {
+    /// The whole object. Sharing it costs no copy.
+    pub(crate) fn json(&self) -> &Bytes {
+        &self.json
+    }
+
+    /// The object as an item of a list that says kind and version once for all.
+    pub(crate) fn without_type(&self) -> &[u8] {
+        &self.json[self.head..]
+    }
+
+    pub(crate) fn label(&self, key: &str) -> Option<&str> {
+        self.labels
+            .iter()
+            .find(|(name, _)| **name == *key)
+            .map(|(_, value)| &**value)
+    }
+
+    pub(crate) fn field(&self, index: usize) -> &str {
+        &self.fields[index]
+    }
+
+    /// The tree again, to change it.
+    pub(crate) fn decode(&self) -> Object {
+        let value = serde_json::from_slice(&self.json).expect("encoded by this server");
+        Object::new(value).expect("only objects are encoded")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_encoded_object_decodes_to_itself_and_shows_what_selectors_need() {
+        let mut object = Object::new(json!({
+            "apiVersion": "v1", "kind": "Pod", "data": 1, "metadata": {"name": "a", "labels": {"app": "x"}},
+            "spec": {"nodeName": "n1"},
+        }))
+        .expect("an object");
+        let encoded = object.encode(Revision(7), &["metadata.name".into(), "spec.nodeName".into()]);
+        assert_eq!(encoded.decode(), object);
+        assert_eq!(object.meta("resourceVersion"), "7");
+        assert!(
+            encoded
+                .json()
+                .starts_with(br#"{"kind":"Pod","apiVersion":"v1","metadata":{"#)
+        );
+        assert!(encoded.without_type().starts_with(br#""metadata":{"#));
+        assert_eq!((encoded.label("app"), encoded.label("b")), (Some("x"), None));
+        assert_eq!((encoded.field(0), encoded.field(1)), ("a", "n1"));
+    }
+}

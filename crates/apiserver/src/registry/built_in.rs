@@ -1,0 +1,176 @@
+//! The built-in resources, from the facts that a real server told (`hack/registry/reduce`).
+
+use std::{
+    io::Read,
+    sync::{Arc, LazyLock},
+};
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::{Catalogue, Group, Resource, Strategy, Subresource, strategy};
+use crate::schema::{Graph, Schema};
+
+/// The built-in resources alone; made once per process.
+pub(super) fn catalogue() -> Arc<Catalogue> {
+    BUILT_IN.catalogue.clone()
+}
+
+pub(super) fn version() -> &'static Value {
+    &BUILT_IN.version
+}
+
+pub(super) fn object_meta() -> &'static Schema {
+    &BUILT_IN.object_meta
+}
+
+struct BuiltIn {
+    version: Value,
+    catalogue: Arc<Catalogue>,
+    object_meta: Schema,
+}
+
+static BUILT_IN: LazyLock<BuiltIn> = LazyLock::new(|| {
+    let packed = include_bytes!("../../data/kinds.json.gz");
+    let mut text = Vec::new();
+    flate2::read::GzDecoder::new(&packed[..])
+        .read_to_end(&mut text)
+        .expect("shipped with the crate");
+    let facts: Facts = serde_json::from_slice(&text).expect("shipped with the crate");
+    let graph = Arc::new(Graph::of_built_ins(&facts.schemas).expect("shipped with the crate"));
+    let object_meta = graph
+        .named("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta")
+        .expect("every server has it");
+    BuiltIn {
+        catalogue: Arc::new(facts.catalogue(&graph)),
+        version: facts.version,
+        object_meta,
+    }
+});
+
+#[derive(Deserialize)]
+struct Facts {
+    version: Value,
+    groups: Vec<GroupFacts>,
+    resources: Vec<ResourceFacts>,
+    /// `group/version/Kind` → the name of its schema.
+    kinds: Map<String, Value>,
+    schemas: Map<String, Value>,
+}
+
+#[derive(Deserialize)]
+struct GroupFacts {
+    name: Box<str>,
+    versions: Vec<Box<str>>,
+}
+
+/// An entry of a plain discovery document, with where it stood.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ResourceFacts {
+    api_group: Box<str>,
+    api_version: Box<str>,
+    /// `deployments` or `deployments/scale`
+    name: Box<str>,
+    singular_name: Box<str>,
+    kind: Box<str>,
+    /// Set where a subresource answers with a kind of another group.
+    #[serde(default)]
+    group: Box<str>,
+    #[serde(default)]
+    version: Box<str>,
+    namespaced: bool,
+    verbs: Vec<Box<str>>,
+    #[serde(default)]
+    short_names: Vec<Box<str>>,
+    #[serde(default)]
+    categories: Vec<Box<str>>,
+}
+
+impl Facts {
+    fn catalogue(&self, graph: &Arc<Graph>) -> Catalogue {
+        let groups = self.groups.iter().map(|g| Group {
+            name: g.name.clone(),
+            versions: g.versions.clone(),
+        });
+        let mut catalogue = Catalogue {
+            groups: groups.collect(),
+            ..Catalogue::default()
+        };
+        for entry in self.resources.iter().filter(|entry| !entry.name.contains('/')) {
+            catalogue.add(self.resource(entry, graph));
+        }
+        catalogue
+    }
+
+    fn resource(&self, entry: &ResourceFacts, graph: &Arc<Graph>) -> Resource {
+        let mine = |other: &&ResourceFacts| {
+            other.api_group == entry.api_group
+                && other.api_version == entry.api_version
+                && other
+                    .name
+                    .strip_prefix(&*entry.name)
+                    .is_some_and(|rest| rest.starts_with('/'))
+        };
+        let subresources = self.resources.iter().filter(mine).map(|sub| Subresource {
+            name: sub.name[entry.name.len() + 1..].into(),
+            kind: sub.kind.clone(),
+            group: sub.group.clone(),
+            version: sub.version.clone(),
+            verbs: sub.verbs.clone(),
+        });
+        let schema = self.kinds.get(&format!(
+            "{}/{}/{}",
+            entry.api_group, entry.api_version, entry.kind
+        ));
+        Resource {
+            group: entry.api_group.clone(),
+            version: entry.api_version.clone(),
+            plural: entry.name.clone(),
+            singular: entry.singular_name.clone(),
+            kind: entry.kind.clone(),
+            list_kind: format!("{}List", entry.kind).into(),
+            namespaced: entry.namespaced,
+            short_names: entry.short_names.clone(),
+            categories: entry.categories.clone(),
+            verbs: entry.verbs.clone(),
+            subresources: subresources.collect(),
+            table: strategy::table(&entry.api_group, &entry.name),
+            storage_version: entry.api_version.clone(),
+            schema: schema.and_then(Value::as_str).and_then(|name| graph.named(name)),
+            custom: false,
+            selectable: strategy::selectable(&entry.api_group, &entry.name),
+            strategy: Strategy::of_built_in(&entry.api_group, &entry.kind),
+            printer_columns: Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_facts_hold_what_a_real_server_serves() {
+        let catalogue = catalogue();
+        let deployments = catalogue.find("apps", "v1", "deployments").expect("served");
+        assert_eq!((&*deployments.kind, deployments.namespaced), ("Deployment", true));
+        assert_eq!(deployments.short_names, ["deploy".into()]);
+        let names: Vec<_> = deployments.subresources.iter().map(|s| &*s.name).collect();
+        assert_eq!(names, ["scale", "status"]);
+        assert_eq!(&*deployments.subresource("scale").expect("served").kind, "Scale");
+        assert_eq!(version()["gitVersion"], "v1.36.4");
+    }
+
+    #[test]
+    fn every_stored_kind_has_a_schema() {
+        for resource in &catalogue().resources {
+            assert!(
+                resource.schema.is_some(),
+                "{} {}",
+                resource.api_version(),
+                resource.kind
+            );
+        }
+    }
+}

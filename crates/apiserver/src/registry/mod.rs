@@ -1,0 +1,228 @@
+//! Which resources are served, and what is particular about each.
+//!
+//! ```text
+//!   data/kinds.json.gz ──► built-in resources (once per process) ─┐
+//!                                                                 ├─► Catalogue ──► requests, discovery
+//!   CustomResourceDefinitions in storage ──► custom resources ────┘    swapped whole when a CRD changes
+//! ```
+
+mod built_in;
+mod custom;
+mod strategy;
+
+use std::{collections::HashMap, sync::Arc};
+
+use parking_lot::RwLock;
+use serde_json::Value;
+
+pub(crate) use custom::{Definition, establish};
+pub(crate) use strategy::{NameRule, Strategy};
+
+use crate::{schema::Schema, storage::TableName};
+
+/// One resource at one version: what a path such as `/apis/apps/v1/deployments` leads to.
+#[derive(Debug)]
+pub(crate) struct Resource {
+    pub(crate) group: Box<str>,
+    pub(crate) version: Box<str>,
+    pub(crate) plural: Box<str>,
+    pub(crate) singular: Box<str>,
+    pub(crate) kind: Box<str>,
+    pub(crate) list_kind: Box<str>,
+    pub(crate) namespaced: bool,
+    pub(crate) short_names: Vec<Box<str>>,
+    pub(crate) categories: Vec<Box<str>>,
+    pub(crate) verbs: Vec<Box<str>>,
+    pub(crate) subresources: Vec<Subresource>,
+    /// Where its objects are, shared by all versions of the resource.
+    pub(crate) table: TableName,
+    /// The version that objects are stored at.
+    pub(crate) storage_version: Box<str>,
+    pub(crate) schema: Option<Schema>,
+    pub(crate) custom: bool,
+    /// The fields that field selectors may name, `metadata.name` and `metadata.namespace` first.
+    pub(crate) selectable: Vec<Box<str>>,
+    pub(crate) strategy: Strategy,
+    /// What a CRD wants its table to show; empty for built-in kinds, whose tables are code.
+    pub(crate) printer_columns: Vec<PrinterColumn>,
+}
+
+/// A column of a custom resource's table.
+#[derive(Clone, Debug)]
+pub(crate) struct PrinterColumn {
+    pub(crate) name: Box<str>,
+    /// `string`, `integer`, `number`, `boolean` or `date`.
+    pub(crate) kind: Box<str>,
+    pub(crate) format: Box<str>,
+    pub(crate) description: Box<str>,
+    /// Above 0: shown in wide output only.
+    pub(crate) priority: i64,
+    pub(crate) json_path: Box<str>,
+}
+
+/// A part of an object with verbs of its own, as `deployments/scale`.
+#[derive(Clone, Debug)]
+pub(crate) struct Subresource {
+    pub(crate) name: Box<str>,
+    /// What it answers with; another kind than the object for `scale`, `eviction`, `token` and such.
+    pub(crate) kind: Box<str>,
+    /// Empty where it is the group of the resource.
+    pub(crate) group: Box<str>,
+    pub(crate) version: Box<str>,
+    pub(crate) verbs: Vec<Box<str>>,
+}
+
+impl Resource {
+    /// `deployments.apps`, as messages name it.
+    pub(crate) fn qualified(&self) -> String {
+        if self.group.is_empty() {
+            self.plural.to_string()
+        } else {
+            format!("{}.{}", self.plural, self.group)
+        }
+    }
+
+    /// `apps/v1`
+    pub(crate) fn api_version(&self) -> String {
+        group_version(&self.group, &self.version)
+    }
+
+    pub(crate) fn allows(&self, verb: &str) -> bool {
+        self.verbs.iter().any(|v| **v == *verb)
+    }
+
+    pub(crate) fn subresource(&self, name: &str) -> Option<&Subresource> {
+        self.subresources.iter().find(|s| *s.name == *name)
+    }
+
+    pub(crate) fn has_status(&self) -> bool {
+        self.subresource("status").is_some()
+    }
+}
+
+/// `apps/v1`, or `v1` for the core group.
+pub(crate) fn group_version(group: &str, version: &str) -> String {
+    if group.is_empty() {
+        version.to_owned()
+    } else {
+        format!("{group}/{version}")
+    }
+}
+
+/// A group and its versions, the preferred one first.
+#[derive(Clone, Debug)]
+pub(crate) struct Group {
+    pub(crate) name: Box<str>,
+    pub(crate) versions: Vec<Box<str>>,
+}
+
+/// Group, version and plural.
+type Path = (Box<str>, Box<str>, Box<str>);
+
+/// Everything that is served at one moment.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Catalogue {
+    pub(crate) groups: Vec<Group>,
+    /// In the order in which discovery shows them.
+    pub(crate) resources: Vec<Arc<Resource>>,
+    by_path: HashMap<Path, Arc<Resource>>,
+}
+
+impl Catalogue {
+    pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Resource>> {
+        self.by_path.get(&(group.into(), version.into(), plural.into()))
+    }
+
+    pub(crate) fn group(&self, name: &str) -> Option<&Group> {
+        self.groups.iter().find(|group| *group.name == *name)
+    }
+
+    pub(crate) fn of_version<'a>(
+        &'a self,
+        group: &'a str,
+        version: &'a str,
+    ) -> impl Iterator<Item = &'a Arc<Resource>> {
+        self.resources
+            .iter()
+            .filter(move |r| *r.group == *group && *r.version == *version)
+    }
+
+    fn add(&mut self, resource: Resource) {
+        let resource = Arc::new(resource);
+        let place = match self.groups.iter().position(|g| g.name == resource.group) {
+            Some(place) => place,
+            None => {
+                self.groups.push(Group {
+                    name: resource.group.clone(),
+                    versions: Vec::new(),
+                });
+                self.groups.len() - 1
+            }
+        };
+        let group = &mut self.groups[place];
+        if !group.versions.contains(&resource.version) {
+            group.versions.push(resource.version.clone());
+        }
+        let path = (
+            resource.group.clone(),
+            resource.version.clone(),
+            resource.plural.clone(),
+        );
+        self.by_path.insert(path, resource.clone());
+        self.resources.push(resource);
+    }
+}
+
+/// The catalogue in force, and the custom resource definitions that it was made from.
+pub(crate) struct Registry {
+    state: RwLock<State>,
+}
+
+struct State {
+    catalogue: Arc<Catalogue>,
+    definitions: HashMap<Box<str>, Arc<Definition>>,
+}
+
+impl Registry {
+    /// The built-in resources.
+    pub(crate) fn new() -> Self {
+        Self {
+            state: RwLock::new(State {
+                catalogue: built_in::catalogue(),
+                definitions: HashMap::new(),
+            }),
+        }
+    }
+
+    pub(crate) fn catalogue(&self) -> Arc<Catalogue> {
+        self.state.read().catalogue.clone()
+    }
+
+    /// Serves a CRD's resources from now on, or no more if it is not established.
+    pub(crate) fn define(&self, name: &str, definition: Option<Definition>) {
+        let mut state = self.state.write();
+        match definition {
+            Some(definition) => state.definitions.insert(name.into(), Arc::new(definition)),
+            None => state.definitions.remove(name),
+        };
+        let mut catalogue = Catalogue::clone(&built_in::catalogue());
+        let mut definitions: Vec<_> = state.definitions.iter().collect();
+        definitions.sort_unstable_by_key(|(name, _)| *name);
+        for (_, definition) in definitions {
+            for resource in definition.resources() {
+                catalogue.add(resource);
+            }
+        }
+        state.catalogue = Arc::new(catalogue);
+    }
+}
+
+/// What the server says of its version.
+pub(crate) fn version() -> &'static Value {
+    built_in::version()
+}
+
+/// The schema that every object's `metadata` follows.
+pub(crate) fn object_meta() -> &'static Schema {
+    built_in::object_meta()
+}

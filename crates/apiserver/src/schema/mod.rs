@@ -1,0 +1,369 @@
+//! What a kind's objects look like: one form for built-in kinds and for CRDs.
+//!
+//! ```text
+//!   data/kinds.json.gz ─┐
+//!                       ├─► Graph: nodes that point at nodes ──► prune, default, validate, merge
+//!   CRD openAPIV3Schema ┘
+//! ```
+//!
+//! Schemas may refer to themselves (`JSONSchemaProps` does), so that they form a graph of indexes, not a tree.
+
+mod defaults;
+mod prune;
+mod validate;
+
+use std::{collections::HashMap, sync::Arc};
+
+use serde_json::{Map, Value};
+
+pub(crate) use defaults::fill_defaults;
+pub(crate) use prune::prune;
+pub(crate) use validate::{FieldError, Problem, validate};
+
+/// A set of schemas that may refer to each other.
+#[derive(Debug, Default)]
+pub(crate) struct Graph {
+    nodes: Vec<Node>,
+    /// Where each named schema is; empty for a CRD's.
+    names: HashMap<Box<str>, NodeId>,
+}
+
+type NodeId = u32;
+
+/// A handle on one schema that keeps its graph alive.
+#[derive(Clone, Debug)]
+pub(crate) struct Schema {
+    graph: Arc<Graph>,
+    root: NodeId,
+}
+
+/// One schema, with what it refers to resolved.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct View<'a> {
+    graph: &'a Graph,
+    node: &'a Node,
+}
+
+/// The JSON type that a schema asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Type {
+    /// No type is named: anything goes.
+    #[default]
+    Any,
+    Object,
+    Array,
+    String,
+    Integer,
+    Number,
+    Boolean,
+    /// An integer or a string, as `IntOrString`.
+    IntOrString,
+    /// A number or a string, as `Quantity`.
+    NumberOrString,
+}
+
+/// How a list is merged, and what makes its items unique.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum ListType {
+    #[default]
+    Atomic,
+    Set,
+    Map(Vec<Box<str>>),
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Node {
+    pub(crate) kind: Type,
+    properties: HashMap<Box<str>, NodeId>,
+    additional: Option<NodeId>,
+    items: Option<NodeId>,
+    /// The named schema that this one stands for; its own facts (a default, a patch strategy) come first.
+    base: Option<NodeId>,
+    pub(crate) required: Vec<Box<str>>,
+    pub(crate) choices: Vec<Value>,
+    pub(crate) default: Option<Value>,
+    pub(crate) nullable: bool,
+    pub(crate) preserve_unknown: bool,
+    pub(crate) embedded: bool,
+    pub(crate) list: ListType,
+    pub(crate) limits: Option<Box<Limits>>,
+}
+
+/// The bounds that few schemas have.
+#[derive(Debug, Default)]
+pub(crate) struct Limits {
+    pub(crate) minimum: Option<f64>,
+    pub(crate) maximum: Option<f64>,
+    pub(crate) exclusive_minimum: bool,
+    pub(crate) exclusive_maximum: bool,
+    pub(crate) multiple_of: Option<f64>,
+    pub(crate) min_length: Option<u64>,
+    pub(crate) max_length: Option<u64>,
+    pub(crate) min_items: Option<u64>,
+    pub(crate) max_items: Option<u64>,
+    pub(crate) min_properties: Option<u64>,
+    pub(crate) max_properties: Option<u64>,
+    pub(crate) pattern: Option<(Box<str>, regex::Regex)>,
+}
+
+impl Schema {
+    pub(crate) fn view(&self) -> View<'_> {
+        View::new(&self.graph, self.root)
+    }
+
+    /// The schema of a CRD version (`openAPIV3Schema`).
+    pub(crate) fn of_crd(document: &Value) -> Result<Self, String> {
+        let mut graph = Graph::default();
+        let root = graph.add(document, &Dialect::CRD)?;
+        Ok(Self {
+            graph: Arc::new(graph),
+            root,
+        })
+    }
+}
+
+impl Graph {
+    /// The built-in kinds' schemas, from the reduced documents.
+    pub(crate) fn of_built_ins(schemas: &Map<String, Value>) -> Result<Self, String> {
+        let mut graph = Self::default();
+        for name in schemas.keys() {
+            let id = graph.reserve();
+            graph.names.insert(name.as_str().into(), id);
+        }
+        for (name, document) in schemas {
+            let node = graph
+                .node(document, &Dialect::REDUCED)
+                .map_err(|e| format!("schema {name}: {e}"))?;
+            let id = graph.names[name.as_str()];
+            graph.nodes[id as usize] = node;
+        }
+        Ok(graph)
+    }
+
+    pub(crate) fn named(self: &Arc<Self>, name: &str) -> Option<Schema> {
+        self.names.get(name).map(|root| Schema {
+            graph: self.clone(),
+            root: *root,
+        })
+    }
+
+    fn reserve(&mut self) -> NodeId {
+        self.nodes.push(Node::default());
+        NodeId::try_from(self.nodes.len() - 1).expect("fewer than 2^32 schemas")
+    }
+
+    fn add(&mut self, document: &Value, dialect: &Dialect) -> Result<NodeId, String> {
+        let id = self.reserve();
+        let node = self.node(document, dialect)?;
+        self.nodes[id as usize] = node;
+        Ok(id)
+    }
+
+    fn node(&mut self, document: &Value, dialect: &Dialect) -> Result<Node, String> {
+        let text = |key: &str| document.get(key).and_then(Value::as_str);
+        let flag = |key: &str| document.get(key).and_then(Value::as_bool).unwrap_or(false);
+        let mut node = Node {
+            kind: match text("type") {
+                _ if flag(dialect.int_or_string) => Type::IntOrString,
+                None if document.get("oneOf").is_some() && dialect.has_references => {
+                    match document["oneOf"][0].as_str() {
+                        Some("integer") => Type::IntOrString,
+                        _ => Type::NumberOrString,
+                    }
+                }
+                None => Type::Any,
+                Some("object") => Type::Object,
+                Some("array") => Type::Array,
+                Some("string") => Type::String,
+                Some("integer") => Type::Integer,
+                Some("number") => Type::Number,
+                Some("boolean") => Type::Boolean,
+                Some(other) => return Err(format!("unknown type {other:?}")),
+            },
+            required: strings(&document["required"]),
+            choices: document["enum"].as_array().cloned().unwrap_or_default(),
+            default: document.get("default").cloned(),
+            nullable: flag("nullable"),
+            preserve_unknown: flag(dialect.preserve_unknown),
+            embedded: flag("x-kubernetes-embedded-resource"),
+            list: match text(dialect.list_type) {
+                Some("set") => ListType::Set,
+                Some("map") => ListType::Map(strings(&document[dialect.list_map_keys])),
+                _ => ListType::Atomic,
+            },
+            limits: Limits::of(document)?.map(Box::new),
+            ..Node::default()
+        };
+        if let Some(properties) = document["properties"].as_object() {
+            for (name, property) in properties {
+                let id = self.add(property, dialect)?;
+                node.properties.insert(name.as_str().into(), id);
+            }
+        }
+        node.items = document
+            .get("items")
+            .map(|items| self.add(items, dialect))
+            .transpose()?;
+        node.additional = match document.get("additionalProperties") {
+            Some(Value::Bool(true)) => Some(self.reserve()),
+            Some(schema @ Value::Object(_)) => Some(self.add(schema, dialect)?),
+            _ => None,
+        };
+        if let Some(reference) = text("ref").filter(|_| dialect.has_references) {
+            node.base = Some(
+                *self
+                    .names
+                    .get(reference)
+                    .ok_or_else(|| format!("no schema {reference}"))?,
+            );
+        }
+        Ok(node)
+    }
+}
+
+/// The names that the two sources use for the same facts.
+struct Dialect {
+    has_references: bool,
+    int_or_string: &'static str,
+    preserve_unknown: &'static str,
+    list_type: &'static str,
+    list_map_keys: &'static str,
+}
+
+impl Dialect {
+    const REDUCED: Self = Self {
+        has_references: true,
+        int_or_string: "intOrString",
+        preserve_unknown: "preserveUnknownFields",
+        list_type: "listType",
+        list_map_keys: "listMapKeys",
+    };
+    const CRD: Self = Self {
+        has_references: false,
+        int_or_string: "x-kubernetes-int-or-string",
+        preserve_unknown: "x-kubernetes-preserve-unknown-fields",
+        list_type: "x-kubernetes-list-type",
+        list_map_keys: "x-kubernetes-list-map-keys",
+    };
+}
+
+impl Limits {
+    fn of(document: &Value) -> Result<Option<Self>, String> {
+        const KEYS: [&str; 11] = [
+            "minimum",
+            "maximum",
+            "exclusiveMinimum",
+            "exclusiveMaximum",
+            "multipleOf",
+            "minLength",
+            "maxLength",
+            "minItems",
+            "maxItems",
+            "minProperties",
+            "maxProperties",
+        ];
+        let pattern = document["pattern"].as_str();
+        if pattern.is_none() && KEYS.iter().all(|key| document.get(key).is_none()) {
+            return Ok(None);
+        }
+        let at = |key: &str| document.get(key).and_then(Value::as_f64);
+        let count = |key: &str| document.get(key).and_then(Value::as_u64);
+        let flag = |key: &str| document.get(key).and_then(Value::as_bool).unwrap_or(false);
+        Ok(Some(Self {
+            minimum: at("minimum"),
+            maximum: at("maximum"),
+            exclusive_minimum: flag("exclusiveMinimum"),
+            exclusive_maximum: flag("exclusiveMaximum"),
+            multiple_of: at("multipleOf"),
+            min_length: count("minLength"),
+            max_length: count("maxLength"),
+            min_items: count("minItems"),
+            max_items: count("maxItems"),
+            min_properties: count("minProperties"),
+            max_properties: count("maxProperties"),
+            pattern: pattern
+                .map(|p| {
+                    regex::Regex::new(p)
+                        .map(|r| (p.into(), r))
+                        .map_err(|e| format!("pattern {p:?}: {e}"))
+                })
+                .transpose()?,
+        }))
+    }
+}
+
+impl<'a> View<'a> {
+    fn new(graph: &'a Graph, id: NodeId) -> Self {
+        Self {
+            graph,
+            node: &graph.nodes[id as usize],
+        }
+    }
+
+    /// The facts of this place itself: its default, not that of the schema it refers to.
+    pub(crate) fn here(self) -> &'a Node {
+        self.node
+    }
+
+    /// The facts of the schema it refers to, or its own.
+    pub(crate) fn facts(self) -> &'a Node {
+        self.resolved().node
+    }
+
+    fn resolved(self) -> Self {
+        let mut view = self;
+        while let Some(base) = view.node.base {
+            view = Self::new(self.graph, base);
+        }
+        view
+    }
+
+    pub(crate) fn property(self, name: &str) -> Option<View<'a>> {
+        self.facts()
+            .properties
+            .get(name)
+            .map(|id| Self::new(self.graph, *id))
+    }
+
+    pub(crate) fn properties(self) -> impl Iterator<Item = (&'a str, View<'a>)> {
+        let graph = self.graph;
+        self.facts()
+            .properties
+            .iter()
+            .map(move |(name, id)| (&**name, Self::new(graph, *id)))
+    }
+
+    pub(crate) fn additional(self) -> Option<View<'a>> {
+        self.facts().additional.map(|id| Self::new(self.graph, id))
+    }
+
+    pub(crate) fn items(self) -> Option<View<'a>> {
+        self.facts().items.map(|id| Self::new(self.graph, id))
+    }
+
+    /// What an object's field `name` must look like: a property, or what all further fields look like.
+    pub(crate) fn field(self, name: &str) -> Option<View<'a>> {
+        self.property(name).or_else(|| self.additional())
+    }
+
+    /// Whether an object may hold fields that nothing describes.
+    pub(crate) fn is_open(self) -> bool {
+        let facts = self.facts();
+        facts.preserve_unknown
+            || facts.kind == Type::Any
+            // A bare `type: object`, as FieldsV1 and RawExtension, holds anything.
+            || (facts.kind == Type::Object && facts.properties.is_empty() && facts.additional.is_none() && self.graph.is_built_in())
+    }
+}
+
+impl Graph {
+    fn is_built_in(&self) -> bool {
+        !self.names.is_empty()
+    }
+}
+
+fn strings(list: &Value) -> Vec<Box<str>> {
+    list.as_array()
+        .map(|l| l.iter().filter_map(Value::as_str).map(Into::into).collect())
+        .unwrap_or_default()
+}

@@ -1,0 +1,379 @@
+//! The server as a `tower` service: requests in, answers out, no socket needed.
+
+use std::{
+    convert::Infallible,
+    panic::AssertUnwindSafe,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use futures::{FutureExt, future::BoxFuture};
+use http::{HeaderValue, Method, Request, Response, StatusCode, header, request::Parts};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use jiff::Timestamp;
+use serde_json::json;
+
+use crate::{
+    body::Body,
+    discovery,
+    media::{self, Encoding, PatchKind},
+    registry::{self, Registry},
+    request::{Query, Route, Target, Verb},
+    selector::Selector,
+    status::Status,
+    storage::{Memory, Storage},
+    verbs::{Answer, Api, DeleteOptions, ListBody, ListOptions, WatchStream, WriteOptions},
+    view::View,
+    world::World,
+};
+
+/// The state that all clones of a server, and all its open watches, share.
+pub(crate) type Shared = Arc<Api>;
+
+/// The largest body that is read: what the real server takes.
+const BODY_LIMIT: usize = 3 * 1024 * 1024;
+
+/// The namespaces that every cluster has.
+const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
+
+/// A Kubernetes API server inside the process.
+///
+/// It is a [`tower::Service`]: `kube::Client::new(Server::new(), "default")` talks to it without a socket.
+/// Clones share everything; the state is gone with the last of them.
+#[derive(Clone)]
+pub struct Server {
+    api: Shared,
+}
+
+/// How a server is made; see [`Server::builder`].
+#[derive(Default)]
+#[must_use]
+pub struct Builder {
+    storage: Option<Box<dyn Storage>>,
+    seed: Option<u64>,
+    epoch: Option<Timestamp>,
+}
+
+impl Builder {
+    /// Keeps objects here. Default: in memory, gone with the server.
+    pub fn storage(mut self, storage: impl Storage) -> Self {
+        self.storage = Some(Box::new(storage));
+        self
+    }
+
+    /// Fixes every uid and generated name. Default: different for each server.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// The time at which the server starts; it runs on with tokio's clock. Default: the system's time.
+    pub fn epoch(mut self, epoch: Timestamp) -> Self {
+        self.epoch = Some(epoch);
+        self
+    }
+
+    /// A server that serves.
+    pub fn build(self) -> Server {
+        let api = Arc::new(Api {
+            storage: self.storage.unwrap_or_else(|| Box::new(Memory::default())),
+            registry: Registry::new(),
+            world: World::new(self.epoch, self.seed),
+            definitions: parking_lot::Mutex::new(()),
+        });
+        api.start();
+        Server { api }
+    }
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Server {
+    /// An empty server, with the namespaces that every cluster has.
+    pub fn new() -> Self {
+        Self::builder().build()
+    }
+
+    /// A server with other than the default parts.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    async fn answer<B>(self, request: Request<B>) -> Response<Body>
+    where
+        B: http_body::Body + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let (parts, body) = request.into_parts();
+        // A panic is a bug of this server; it costs its client one answer, and nobody else anything.
+        let work = AssertUnwindSafe(self.route(&parts, body)).catch_unwind();
+        let answer = work.await.unwrap_or_else(|_| {
+            tracing::error!(method = %parts.method, path = parts.uri.path(), "a request panicked");
+            Err(Status::internal("the request could not be handled"))
+        });
+        answer.unwrap_or_else(|status| refusal(&status))
+    }
+
+    async fn route<B>(&self, parts: &Parts, body: B) -> Result<Response<Body>, Status>
+    where
+        B: http_body::Body + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let path = parts.uri.path();
+        let catalogue = self.api.registry.catalogue();
+        let as_json = |value: &serde_json::Value| json_response(200, value.to_string().into());
+        match Route::of(path, &catalogue) {
+            Route::Resource(target) => self.resource(parts, &target, body).await,
+            Route::Groups { core } if wants_aggregated(parts) => {
+                let json = discovery::aggregated(&catalogue, core).to_string();
+                let mut response = json_response(200, json.into());
+                response.headers_mut().insert(
+                    header::CONTENT_TYPE,
+                    HeaderValue::from_static(
+                        "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+                    ),
+                );
+                Ok(response)
+            }
+            Route::Groups { core: true } => Ok(as_json(&discovery::core_versions())),
+            Route::Groups { core: false } => Ok(as_json(&discovery::groups(&catalogue))),
+            Route::Group(name) => Ok(as_json(&discovery::group(
+                catalogue.group(&name).expect("the route found it"),
+            ))),
+            Route::Version(group, version) => {
+                Ok(as_json(&discovery::resources(&catalogue, &group, &version)))
+            }
+            Route::NoSuchResource => Err(Status::no_such_resource()),
+            Route::Other => Ok(match path {
+                "/version" | "/version/" => as_json(registry::version()),
+                "/healthz" | "/livez" | "/readyz" => text_response(200, "ok"),
+                "/" => {
+                    as_json(&json!({"paths": ["/api", "/apis", "/healthz", "/livez", "/readyz", "/version"]}))
+                }
+                _ => text_response(404, "404 page not found\n"),
+            }),
+        }
+    }
+
+    async fn resource<B>(&self, parts: &Parts, target: &Target, body: B) -> Result<Response<Body>, Status>
+    where
+        B: http_body::Body + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let query = Query::parse(parts.uri.query());
+        let verb = Verb::of(&parts.method, target, &query)?;
+        let wanted = Encoding::of_answer(&parts.headers)?;
+        let view = View::of(&parts.headers, &query)?;
+        let selector = || {
+            Selector::parse(
+                query.text("labelSelector"),
+                query.text("fieldSelector"),
+                &target.resource,
+            )
+        };
+        let api = &self.api;
+        let answer = match verb {
+            Verb::Get => api.get(target, &query).await?,
+            Verb::List => {
+                api.list(target, &ListOptions::of(&query, false)?, &selector()?)
+                    .await?
+            }
+            Verb::Watch => {
+                let options = ListOptions::of(&query, true)?;
+                Answer::Watch(WatchStream::open(
+                    api.clone(),
+                    target,
+                    &options,
+                    selector()?,
+                    view,
+                )?)
+            }
+            Verb::Create if target.subresource.is_empty() => {
+                let options = WriteOptions::of(&query, "CreateOptions")?;
+                let encoding = Encoding::of_body(&parts.headers)?;
+                api.create(target, &options, &collect(body).await?, encoding)?
+            }
+            Verb::Update if matches!(&*target.subresource, "" | "status") => {
+                let options = WriteOptions::of(&query, "UpdateOptions")?;
+                let encoding = Encoding::of_body(&parts.headers)?;
+                api.update(target, &options, &collect(body).await?, encoding)?
+            }
+            Verb::Patch if matches!(&*target.subresource, "" | "status") => {
+                let options = WriteOptions::of(&query, "PatchOptions")?;
+                let kind = PatchKind::of_body(&parts.headers)?;
+                api.patch(target, &options, &collect(body).await?, kind)?
+            }
+            Verb::Delete | Verb::DeleteCollection => {
+                let bytes = collect(body).await?;
+                let value = match &bytes[..] {
+                    [] => None,
+                    bytes => Some(media::decode(
+                        bytes,
+                        Encoding::of_body(&parts.headers)?,
+                        "DeleteOptions",
+                    )?),
+                };
+                let options = DeleteOptions::of(&query, value.as_ref())?;
+                if verb == Verb::Delete {
+                    api.delete(target, &options)?
+                } else {
+                    api.delete_collection(target, &options, &ListOptions::of(&query, false)?, &selector()?)?
+                }
+            }
+            Verb::Create | Verb::Update | Verb::Patch => return Err(Status::no_such_resource()),
+        };
+        api.respond(answer, target, wanted, view)
+    }
+}
+
+impl Api {
+    /// Fills in what every cluster has, and serves what the stored definitions define.
+    fn start(&self) {
+        let catalogue = self.registry.catalogue();
+        let namespaces = catalogue.find("", "v1", "namespaces").expect("built in");
+        for name in NAMESPACES {
+            let target = Target {
+                resource: namespaces.clone(),
+                namespace: "".into(),
+                name: "".into(),
+                subresource: "".into(),
+                legacy_watch: false,
+            };
+            let body = json!({"metadata": {"name": name}}).to_string();
+            // On a storage that was used before they are there already.
+            let _ = self.create(&target, &WriteOptions::default(), body.as_bytes(), Encoding::Json);
+        }
+        self.load_definitions();
+    }
+}
+
+impl<B> tower::Service<Request<B>> for Server
+where
+    B: http_body::Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let server = self.clone();
+        async move { Ok(server.answer(request).await) }.boxed()
+    }
+}
+
+async fn collect<B>(body: B) -> Result<Bytes, Status>
+where
+    B: http_body::Body,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    match Limited::new(body, BODY_LIMIT).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(Status::too_large(BODY_LIMIT)),
+        Err(error) => Err(Status::bad_request(format!(
+            "the body could not be read: {error}"
+        ))),
+    }
+}
+
+fn wants_aggregated(parts: &Parts) -> bool {
+    let accept = parts
+        .headers
+        .get(header::ACCEPT)
+        .and_then(|v| v.to_str().ok())
+        .unwrap_or_default();
+    parts.method == Method::GET
+        && accept.contains("g=apidiscovery.k8s.io")
+        && accept.contains("v=v2;as=APIGroupDiscoveryList")
+}
+
+impl Api {
+    /// An answer in the encoding and the view that the client asked for.
+    fn respond(
+        &self,
+        answer: Answer,
+        target: &Target,
+        wanted: Encoding,
+        view: View,
+    ) -> Result<Response<Body>, Status> {
+        let resource = &target.resource;
+        let now = self.world.now();
+        let mut response = match answer {
+            Answer::Object { code, json, warnings } => {
+                let json = view.of_json(resource, json, now)?;
+                let mut response = json_response(code, wanted.encode(json)?);
+                for warning in warnings {
+                    let value = format!("299 - {warning:?}");
+                    if let Ok(value) = HeaderValue::from_str(&value) {
+                        response.headers_mut().append(header::WARNING, value);
+                    }
+                }
+                response
+            }
+            Answer::List(page) if (wanted, view) == (Encoding::Json, View::Object) => {
+                with_body(200, "", Body::list(ListBody::new(resource, page)))
+            }
+            Answer::List(page) => {
+                let objects = page.entries.iter().map(|entry| {
+                    let mut object = entry.object.decode();
+                    // In lists of built-in kinds the items leave their type to the list.
+                    if view == View::Object && !resource.custom {
+                        object
+                            .fields_mut()
+                            .retain(|key, _| !matches!(&**key, "kind" | "apiVersion"));
+                    }
+                    object.into_value()
+                });
+                let list = view.list(resource, &page.metadata(resource), objects, now);
+                json_response(200, wanted.encode(list.to_string().into())?)
+            }
+            Answer::Watch(stream) => with_body(200, "", Body::watch(stream)),
+        };
+        response.headers_mut().insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static(wanted.content_type()),
+        );
+        Ok(response)
+    }
+}
+
+fn refusal(status: &Status) -> Response<Body> {
+    let mut response = json_response(status.code, status.to_value().to_string().into());
+    if let Some(seconds) = status.retry_after() {
+        response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+    }
+    response
+}
+
+fn json_response(code: u16, json: Bytes) -> Response<Body> {
+    with_body(code, "application/json", Body::whole(json))
+}
+
+fn text_response(code: u16, text: &'static str) -> Response<Body> {
+    with_body(code, "text/plain; charset=utf-8", Body::whole(text))
+}
+
+fn with_body(code: u16, content_type: &'static str, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    *response.status_mut() = StatusCode::from_u16(code).expect("codes are written in this crate");
+    let headers = response.headers_mut();
+    headers.insert(
+        header::CACHE_CONTROL,
+        HeaderValue::from_static("no-cache, private"),
+    );
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}

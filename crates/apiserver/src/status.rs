@@ -1,0 +1,293 @@
+//! What the server answers when it does not do what was asked: `Status` objects, with the real server's texts.
+
+use serde_json::{Map, Value, json};
+
+use crate::{registry::Resource, schema::FieldError};
+
+/// A refusal: an HTTP status with a `Status` object as its body.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Status {
+    pub(crate) code: u16,
+    /// The machine-readable reason; the real server leaves it out in a few places, and so do we.
+    reason: Option<&'static str>,
+    message: String,
+    details: Option<Map<String, Value>>,
+}
+
+impl Status {
+    fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            reason: Some(reason),
+            message: message.into(),
+            details: None,
+        }
+    }
+
+    /// Names the resource and the object, as most refusals do.
+    fn about(mut self, resource: &Resource, name: &str) -> Self {
+        let details = self.details.get_or_insert_default();
+        if !name.is_empty() {
+            details.insert("name".into(), name.into());
+        }
+        if !resource.group.is_empty() {
+            details.insert("group".into(), resource.group.to_string().into());
+        }
+        details.insert("kind".into(), resource.plural.to_string().into());
+        self
+    }
+
+    fn with_causes(mut self, causes: Vec<Value>) -> Self {
+        self.details
+            .get_or_insert_default()
+            .insert("causes".into(), causes.into());
+        self
+    }
+
+    fn with_retry_after(mut self, seconds: u32) -> Self {
+        self.details
+            .get_or_insert_default()
+            .insert("retryAfterSeconds".into(), seconds.into());
+        self
+    }
+
+    /// The seconds after which the client may try again.
+    pub(crate) fn retry_after(&self) -> Option<u64> {
+        self.details.as_ref()?.get("retryAfterSeconds")?.as_u64()
+    }
+
+    pub(crate) fn to_value(&self) -> Value {
+        let mut status = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": self.message,
+            "code": self.code,
+        });
+        if let Some(reason) = self.reason {
+            status["reason"] = reason.into();
+        }
+        if let Some(details) = &self.details {
+            status["details"] = details.clone().into();
+        }
+        status
+    }
+
+    pub(crate) fn not_found(resource: &Resource, name: &str) -> Self {
+        Self::new(
+            404,
+            "NotFound",
+            format!("{} \"{name}\" not found", resource.qualified()),
+        )
+        .about(resource, name)
+    }
+
+    /// A path that names no resource of a known group.
+    pub(crate) fn no_such_resource() -> Self {
+        Self::new(
+            404,
+            "NotFound",
+            "the server could not find the requested resource",
+        )
+        .bare()
+    }
+
+    pub(crate) fn already_exists(resource: &Resource, name: &str) -> Self {
+        Self::new(
+            409,
+            "AlreadyExists",
+            format!("{} \"{name}\" already exists", resource.qualified()),
+        )
+        .about(resource, name)
+    }
+
+    pub(crate) fn being_deleted(resource: &Resource, name: &str) -> Self {
+        let message = format!(
+            "object is being deleted: {} \"{name}\" already exists",
+            resource.qualified()
+        );
+        Self::new(409, "AlreadyExists", message).about(resource, name)
+    }
+
+    pub(crate) fn conflict(resource: &Resource, name: &str, why: &str) -> Self {
+        let message = format!(
+            "Operation cannot be fulfilled on {} \"{name}\": {why}",
+            resource.qualified()
+        );
+        Self::new(409, "Conflict", message).about(resource, name)
+    }
+
+    /// A deletion whose precondition does not hold: names the kind where others name the resource.
+    pub(crate) fn precondition(resource: &Resource, name: &str, why: &str) -> Self {
+        let kind = &resource.kind;
+        let mut status = Self::new(
+            409,
+            "Conflict",
+            format!("Operation cannot be fulfilled on {kind} \"{name}\": {why}"),
+        )
+        .about(resource, name);
+        status
+            .details
+            .get_or_insert_default()
+            .insert("kind".into(), kind.to_string().into());
+        status
+    }
+
+    /// The state changed since the client read it.
+    pub(crate) fn modified(resource: &Resource, name: &str) -> Self {
+        Self::conflict(
+            resource,
+            name,
+            "the object has been modified; please apply your changes to the latest version and try again",
+        )
+    }
+
+    pub(crate) fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(400, "BadRequest", message)
+    }
+
+    pub(crate) fn invalid(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
+        let qualified = if group.is_empty() {
+            kind.to_owned()
+        } else {
+            format!("{kind}.{group}")
+        };
+        let texts: Vec<_> = errors
+            .iter()
+            .map(|e| format!("{}: {}", e.field, e.message()))
+            .collect();
+        let said = if texts.len() == 1 {
+            texts[0].clone()
+        } else {
+            format!("[{}]", texts.join(", "))
+        };
+        let mut status = Self::new(
+            422,
+            "Invalid",
+            format!("{qualified} \"{name}\" is invalid: {said}"),
+        );
+        let details = status.details.get_or_insert_default();
+        if !name.is_empty() {
+            details.insert("name".into(), name.into());
+        }
+        if !group.is_empty() {
+            details.insert("group".into(), group.into());
+        }
+        details.insert("kind".into(), kind.into());
+        let cause = |e: &FieldError| json!({"reason": e.reason(), "message": e.message(), "field": e.field});
+        status.with_causes(errors.iter().map(cause).collect())
+    }
+
+    /// A patch that does not apply: the real server says no more than this.
+    pub(crate) fn patch_rejected() -> Self {
+        Self::new(
+            422,
+            "Invalid",
+            "the server rejected our request due to an error in our request",
+        )
+        .bare()
+    }
+
+    /// With `details: {}`, where the real server has nothing to say but says it.
+    fn bare(mut self) -> Self {
+        self.details = Some(Map::new());
+        self
+    }
+
+    pub(crate) fn forbidden(resource: &Resource, name: &str, why: &str) -> Self {
+        Self::new(
+            403,
+            "Forbidden",
+            format!("{} \"{name}\" is forbidden: {why}", resource.qualified()),
+        )
+        .about(resource, name)
+    }
+
+    /// New content for a namespace that is going away.
+    pub(crate) fn namespace_terminating(resource: &Resource, name: &str, namespace: &str) -> Self {
+        let why =
+            format!("unable to create new content in namespace {namespace} because it is being terminated");
+        Self::forbidden(resource, name, &why).with_causes(vec![json!({
+            "reason": "NamespaceTerminating",
+            "message": format!("namespace {namespace} is being terminated"),
+            "field": "metadata.namespace",
+        })])
+    }
+
+    pub(crate) fn method_not_allowed() -> Self {
+        Self::new(
+            405,
+            "MethodNotAllowed",
+            "the server does not allow this method on the requested resource",
+        )
+        .bare()
+    }
+
+    pub(crate) fn unsupported_media_type(accepted: &[&str]) -> Self {
+        Self::new(
+            415,
+            "UnsupportedMediaType",
+            format!(
+                "the body of the request was in an unknown format - accepted media types include: {}",
+                accepted.join(", ")
+            ),
+        )
+    }
+
+    /// A patch whose content type is none that any kind takes.
+    pub(crate) fn unknown_patch_type() -> Self {
+        Self::new(415, "UnsupportedMediaType", "415: Unsupported Media Type").bare()
+    }
+
+    pub(crate) fn not_acceptable(offered: &[&str]) -> Self {
+        let message = format!(
+            "406: Not Acceptable\n\nAvailable representations: {}",
+            offered.join(", ")
+        );
+        Self::new(406, "NotAcceptable", message).bare()
+    }
+
+    pub(crate) fn too_large(limit: usize) -> Self {
+        Self::new(
+            413,
+            "RequestEntityTooLarge",
+            format!("Request entity too large: limit is {limit}"),
+        )
+    }
+
+    /// A list or watch from before the history window.
+    pub(crate) fn expired(message: impl Into<String>) -> Self {
+        Self::new(410, "Expired", message)
+    }
+
+    /// A list or get that asks for a revision that has not come yet.
+    pub(crate) fn revision_too_large(requested: u64, current: u64) -> Self {
+        Self::new(
+            504,
+            "Timeout",
+            format!("Timeout: Too large resource version: {requested}, current: {current}"),
+        )
+        .with_causes(vec![
+            json!({"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}),
+        ])
+        .with_retry_after(1)
+    }
+
+    /// The few refusals for which the real server gives a 500 with no reason.
+    pub(crate) fn unexplained(message: impl Into<String>) -> Self {
+        Self {
+            code: 500,
+            reason: None,
+            message: message.into(),
+            details: None,
+        }
+    }
+
+    /// A bug in this server.
+    pub(crate) fn internal(message: impl Into<String>) -> Self {
+        let message = message.into();
+        Self::new(
+            500,
+            "InternalError",
+            format!("Internal error occurred: {message}"),
+        )
+        .with_causes(vec![json!({"message": message})])
+    }
+}

@@ -1,0 +1,271 @@
+//! Storage in memory: the default, and what a durable one serves its reads from.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+};
+
+use imbl::OrdMap;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use super::{Change, Conflict, Entry, Event, Expect, Expired, Key, Revision, Snapshot, Storage, TableName};
+use crate::object::Encoded;
+
+/// Objects in memory, with a bounded history per table.
+pub struct Memory {
+    history: usize,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// The last revision given out. Every event in every history is at or below it.
+    revision: Revision,
+    tables: HashMap<TableName, Table>,
+}
+
+struct Table {
+    live: OrdMap<Key, Arc<Entry>>,
+    /// In order of revision. Undoing all of it from `live` gives the table as it was at `floor`.
+    history: VecDeque<Arc<Event>>,
+    /// The revision of the newest event that was forgotten: what came after it is still known.
+    floor: Revision,
+    /// Carries the revision of the table's last event; wakes the watchers.
+    last: watch::Sender<Revision>,
+}
+
+impl Table {
+    fn new() -> Self {
+        Self {
+            live: OrdMap::new(),
+            history: VecDeque::new(),
+            floor: Revision(0),
+            last: watch::Sender::new(Revision(0)),
+        }
+    }
+}
+
+impl Memory {
+    /// How many events a table remembers by default: what a client may miss before it has to list again.
+    pub const HISTORY: usize = 10_000;
+
+    /// An empty storage at revision 1, as etcd starts, that remembers the last `history` events of each table.
+    pub fn new(history: usize) -> Self {
+        Self {
+            history: history.max(1),
+            state: Mutex::new(State {
+                revision: Revision(1),
+                tables: HashMap::new(),
+            }),
+        }
+    }
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self::new(Self::HISTORY)
+    }
+}
+
+impl Storage for Memory {
+    fn revision(&self) -> Revision {
+        self.state.lock().revision
+    }
+
+    fn get(&self, table: &TableName, key: &Key) -> Option<Arc<Entry>> {
+        self.state.lock().tables.get(table)?.live.get(key).cloned()
+    }
+
+    fn snapshot(&self, table: &TableName, at: Option<Revision>) -> Result<Snapshot, Expired> {
+        let (revision, mut entries, newer) = {
+            let state = self.state.lock();
+            let revision = at.unwrap_or(state.revision);
+            let Some(table) = state.tables.get(table) else {
+                return Ok(Snapshot {
+                    revision,
+                    entries: OrdMap::new(),
+                });
+            };
+            if revision < table.floor {
+                return Err(Expired {
+                    requested: revision,
+                    oldest: table.floor,
+                });
+            }
+            (revision, table.live.clone(), table.after(revision, usize::MAX))
+        };
+        for event in newer.iter().rev() {
+            match &event.previous {
+                Some(previous) => entries.insert(event.entry.key.clone(), previous.clone()),
+                None => entries.remove(&event.entry.key),
+            };
+        }
+        Ok(Snapshot { revision, entries })
+    }
+
+    fn commit(
+        &self,
+        table: &TableName,
+        key: &Key,
+        expect: Expect,
+        change: Change,
+        encode: &mut dyn FnMut(Revision) -> Encoded,
+    ) -> Result<Arc<Entry>, Conflict> {
+        let mut state = self.state.lock();
+        let revision = Revision(state.revision.0 + 1);
+        if !state.tables.contains_key(table) {
+            state.tables.insert(table.clone(), Table::new());
+        }
+        let table = state.tables.get_mut(table).expect("inserted above");
+        let previous = table.live.get(key).cloned();
+        match (&previous, expect) {
+            (None, Expect::Absent) => {}
+            (Some(entry), Expect::At(at)) if entry.revision == at => {}
+            _ => return Err(Conflict(previous)),
+        }
+        let entry = Arc::new(Entry {
+            key: key.clone(),
+            revision,
+            object: encode(revision),
+        });
+        match change {
+            Change::Put => table.live.insert(key.clone(), entry.clone()),
+            Change::Remove => table.live.remove(key),
+        };
+        let deleted = change == Change::Remove;
+        table.history.push_back(Arc::new(Event {
+            revision,
+            previous,
+            entry: entry.clone(),
+            deleted,
+        }));
+        if table.history.len() > self.history {
+            let forgotten = table
+                .history
+                .pop_front()
+                .expect("longer than the limit, which is at least 1");
+            table.floor = forgotten.revision;
+        }
+        table.last.send_replace(revision);
+        state.revision = revision;
+        Ok(entry)
+    }
+
+    fn subscribe(&self, table: &TableName) -> watch::Receiver<Revision> {
+        let mut state = self.state.lock();
+        state
+            .tables
+            .entry(table.clone())
+            .or_insert_with(Table::new)
+            .last
+            .subscribe()
+    }
+
+    fn events(&self, table: &TableName, after: Revision, limit: usize) -> Result<Vec<Arc<Event>>, Expired> {
+        let state = self.state.lock();
+        let Some(table) = state.tables.get(table) else {
+            return Ok(Vec::new());
+        };
+        if after < table.floor {
+            return Err(Expired {
+                requested: after,
+                oldest: table.floor,
+            });
+        }
+        Ok(table.after(after, limit))
+    }
+}
+
+impl Table {
+    fn after(&self, revision: Revision, limit: usize) -> Vec<Arc<Event>> {
+        let first = self.history.partition_point(|event| event.revision <= revision);
+        self.history.iter().skip(first).take(limit).cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(storage: &Memory, name: &str, expect: Expect) -> Result<Arc<Entry>, Conflict> {
+        write(storage, name, expect, Change::Put)
+    }
+
+    fn write(storage: &Memory, name: &str, expect: Expect, change: Change) -> Result<Arc<Entry>, Conflict> {
+        storage.commit(
+            &"things".into(),
+            &Key::new("a", name),
+            expect,
+            change,
+            &mut |_| Encoded::default(),
+        )
+    }
+
+    fn names(snapshot: &Snapshot) -> Vec<(String, u64)> {
+        snapshot
+            .range(None, None)
+            .map(|e| (e.key.name.to_string(), e.revision.0))
+            .collect()
+    }
+
+    #[test]
+    fn a_write_with_a_stale_expectation_changes_nothing() {
+        let storage = Memory::default();
+        let first = put(&storage, "x", Expect::Absent).expect("created");
+        assert!(put(&storage, "x", Expect::Absent).is_err());
+        let second = put(&storage, "x", Expect::At(first.revision)).expect("updated");
+        let Conflict(current) = put(&storage, "x", Expect::At(first.revision)).expect_err("stale");
+        assert_eq!(current.expect("exists").revision, second.revision);
+        assert_eq!(storage.revision(), second.revision);
+    }
+
+    #[test]
+    fn a_snapshot_of_the_past_is_what_the_table_was() {
+        let storage = Memory::default();
+        let table: TableName = "things".into();
+        let mut seen = Vec::new();
+        let x = put(&storage, "x", Expect::Absent).expect("created");
+        seen.push(names(&storage.snapshot(&table, None).expect("now")));
+        let y = put(&storage, "y", Expect::Absent).expect("created");
+        seen.push(names(&storage.snapshot(&table, None).expect("now")));
+        let x2 = put(&storage, "x", Expect::At(x.revision)).expect("updated");
+        seen.push(names(&storage.snapshot(&table, None).expect("now")));
+        write(&storage, "y", Expect::At(y.revision), Change::Remove).expect("removed");
+        for (revision, then) in [x.revision, y.revision, x2.revision].into_iter().zip(seen) {
+            assert_eq!(
+                names(&storage.snapshot(&table, Some(revision)).expect("in the window")),
+                then
+            );
+        }
+    }
+
+    #[test]
+    fn history_is_bounded_and_says_what_it_forgot() {
+        let storage = Memory::new(2);
+        let table: TableName = "things".into();
+        let revisions: Vec<_> = ["a", "b", "c"]
+            .map(|n| put(&storage, n, Expect::Absent).expect("created").revision)
+            .into();
+        assert_eq!(storage.events(&table, revisions[0], 9).expect("known").len(), 2);
+        let expired = storage.events(&table, Revision(1), 9).expect_err("forgotten");
+        assert_eq!(
+            expired,
+            Expired {
+                requested: Revision(1),
+                oldest: revisions[0]
+            }
+        );
+        assert!(storage.snapshot(&table, Some(Revision(1))).is_err());
+    }
+
+    #[tokio::test]
+    async fn a_commit_wakes_the_subscribers_of_its_table() {
+        let storage = Memory::default();
+        let mut things = storage.subscribe(&"things".into());
+        let others = storage.subscribe(&"others".into());
+        let entry = put(&storage, "x", Expect::Absent).expect("created");
+        things.changed().await.expect("storage lives");
+        assert_eq!(*things.borrow(), entry.revision);
+        assert!(!others.has_changed().expect("storage lives"));
+    }
+}

@@ -1,0 +1,100 @@
+//! The verbs, the same for every kind.
+//!
+//! ```text
+//!   body ─► decode ─► prune, default ─► keep what the client may not set ─► validate ─► commit ─► after
+//! ```
+//!
+//! Nothing here knows a kind by name; what is particular stands in [`crate::registry::Strategy`] and
+//! [`crate::particular`].
+
+mod conform;
+mod delete;
+mod options;
+mod read;
+mod watch;
+mod write;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::Value;
+
+pub(crate) use options::{DeleteOptions, FieldValidation, ListOptions, WriteOptions};
+pub(crate) use read::{ListBody, Page};
+pub(crate) use watch::WatchStream;
+
+use crate::{
+    registry::{Registry, Resource},
+    request::Target,
+    schema::FieldError,
+    status::Status,
+    storage::{Entry, Key, Storage},
+    world::World,
+};
+
+/// The state of one server, and the verbs on it.
+pub(crate) struct Api {
+    pub(crate) storage: Box<dyn Storage>,
+    pub(crate) registry: Registry,
+    pub(crate) world: World,
+    /// Held while what is served is brought in line with a stored definition.
+    pub(crate) definitions: parking_lot::Mutex<()>,
+}
+
+/// What a verb answers with.
+pub(crate) enum Answer {
+    /// One object, or a `Status` of success.
+    Object {
+        code: u16,
+        json: Bytes,
+        warnings: Vec<String>,
+    },
+    /// A list, or a part of one.
+    List(Page),
+    /// Events, until the watch ends.
+    Watch(WatchStream),
+}
+
+impl Answer {
+    fn value(code: u16, value: &Value) -> Self {
+        Self::Object {
+            code,
+            json: value.to_string().into(),
+            warnings: Vec::new(),
+        }
+    }
+}
+
+impl Api {
+    /// The object under a target's name, or the refusal that says there is none.
+    fn current(&self, target: &Target) -> Result<Arc<Entry>, Status> {
+        let key = Key::new(&target.namespace, &target.name);
+        let resource = &target.resource;
+        self.storage
+            .get(&resource.table, &key)
+            .ok_or_else(|| Status::not_found(resource, &target.name))
+    }
+}
+
+/// An object's bytes with the kind and version of the resource that was asked for.
+pub(crate) fn rendered(entry: &Entry, resource: &Resource) -> Bytes {
+    let head = head(resource);
+    let json = entry.object.json();
+    if json.starts_with(head.as_bytes()) {
+        return json.clone();
+    }
+    [head.as_bytes(), entry.object.without_type()].concat().into()
+}
+
+/// How every object of a resource begins.
+fn head(resource: &Resource) -> String {
+    format!(
+        "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",",
+        resource.kind,
+        resource.api_version()
+    )
+}
+
+fn invalid(resource: &Resource, name: &str, errors: &[FieldError]) -> Status {
+    Status::invalid(&resource.group, &resource.kind, name, errors)
+}

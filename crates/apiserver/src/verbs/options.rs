@@ -1,0 +1,237 @@
+//! The options that ride on a request's query or body.
+
+use serde_json::{Value, json};
+
+use crate::{
+    request::Query,
+    schema::{FieldError, Problem},
+    status::Status,
+    storage::Revision,
+};
+
+/// What happens to fields that no schema knows. The default is to drop them with a warning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum FieldValidation {
+    Ignore,
+    #[default]
+    Warn,
+    Strict,
+}
+
+/// The options of create, update and patch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct WriteOptions {
+    pub(crate) dry_run: bool,
+    pub(crate) field_validation: FieldValidation,
+}
+
+impl WriteOptions {
+    /// `kind` is what the real server calls them in a refusal: `CreateOptions`, `UpdateOptions`, `PatchOptions`.
+    pub(crate) fn of(query: &Query, kind: &str) -> Result<Self, Status> {
+        let field_validation = match query.text("fieldValidation") {
+            None | Some("Warn") => FieldValidation::Warn,
+            Some("Ignore") => FieldValidation::Ignore,
+            Some("Strict") => FieldValidation::Strict,
+            Some(other) => {
+                let supported = ["", "Ignore", "Strict", "Warn"].map(Value::from).into();
+                let problem = Problem::NotSupported(other.into(), supported);
+                return Err(refused(kind, "fieldValidation", problem));
+            }
+        };
+        Ok(Self {
+            dry_run: dry_run(query.all("dryRun"), kind)?,
+            field_validation,
+        })
+    }
+}
+
+fn dry_run(values: &[String], kind: &str) -> Result<bool, Status> {
+    let values: Vec<_> = values.iter().filter(|value| !value.is_empty()).collect();
+    if values.iter().all(|value| *value == "All") {
+        return Ok(!values.is_empty());
+    }
+    Err(refused(
+        kind,
+        "dryRun",
+        Problem::NotSupported(json!(values), vec!["All".into()]),
+    ))
+}
+
+fn refused(kind: &str, field: &str, problem: Problem) -> Status {
+    Status::invalid("meta.k8s.io", kind, "", &[FieldError::new(field, problem)])
+}
+
+/// What becomes of an object's dependents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Propagation {
+    Background,
+    Foreground,
+    Orphan,
+}
+
+/// The options of a deletion, from the query or, where there is one, from the body.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct DeleteOptions {
+    pub(crate) dry_run: bool,
+    pub(crate) grace_seconds: Option<i64>,
+    pub(crate) propagation: Option<Propagation>,
+    pub(crate) uid: Option<String>,
+    pub(crate) resource_version: Option<String>,
+}
+
+impl DeleteOptions {
+    pub(crate) fn of(query: &Query, body: Option<&Value>) -> Result<Self, Status> {
+        const KIND: &str = "DeleteOptions";
+        let null = Value::Null;
+        let body = body.unwrap_or(&null);
+        let text = |key: &str| body[key].as_str().or_else(|| query.text(key)).map(str::to_owned);
+        let orphan = body["orphanDependents"].as_bool().or_else(|| {
+            query
+                .text("orphanDependents")
+                .map(|_| query.flag("orphanDependents"))
+        });
+        let propagation = match (text("propagationPolicy").as_deref(), orphan) {
+            (Some("Background"), _) | (None, Some(false)) => Some(Propagation::Background),
+            (Some("Foreground"), _) => Some(Propagation::Foreground),
+            (Some("Orphan"), _) | (None, Some(true)) => Some(Propagation::Orphan),
+            (None, None) => None,
+            (Some(other), _) => {
+                let supported = ["Foreground", "Background", "Orphan", "nil"]
+                    .map(Value::from)
+                    .into();
+                return Err(refused(
+                    KIND,
+                    "propagationPolicy",
+                    Problem::NotSupported(other.into(), supported),
+                ));
+            }
+        };
+        let grace_seconds = match body["gracePeriodSeconds"].as_i64() {
+            Some(seconds) => Some(seconds),
+            None => query.number("gracePeriodSeconds")?,
+        };
+        let in_body: Vec<String> = serde_json::from_value(body["dryRun"].clone()).unwrap_or_default();
+        let preconditions = &body["preconditions"];
+        Ok(Self {
+            dry_run: dry_run(&in_body, KIND)? || dry_run(query.all("dryRun"), KIND)?,
+            grace_seconds,
+            propagation,
+            uid: preconditions["uid"].as_str().map(str::to_owned),
+            resource_version: preconditions["resourceVersion"].as_str().map(str::to_owned),
+        })
+    }
+}
+
+/// How a list's or watch's `resourceVersion` is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum At {
+    /// The newest state there is.
+    MostRecent,
+    /// Any state will do (`0`).
+    Any,
+    /// A state at least as new.
+    NotOlderThan(Revision),
+    /// That very state.
+    Exact(Revision),
+}
+
+/// The options of list and watch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ListOptions {
+    pub(crate) at: At,
+    pub(crate) limit: Option<usize>,
+    pub(crate) continue_token: Option<String>,
+    pub(crate) timeout_seconds: Option<u64>,
+    pub(crate) bookmarks: bool,
+    pub(crate) send_initial_events: Option<bool>,
+}
+
+impl ListOptions {
+    pub(crate) fn of(query: &Query, watch: bool) -> Result<Self, Status> {
+        const KIND: &str = "ListOptions";
+        let forbidden =
+            |field: &str, why: &str| Err(refused(KIND, field, Problem::Forbidden(why.to_owned())));
+        let send_initial_events = query
+            .text("sendInitialEvents")
+            .map(|_| query.flag("sendInitialEvents"));
+        let matching = query.text("resourceVersionMatch");
+        if send_initial_events.is_some() {
+            if !watch {
+                return forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list");
+            }
+            if matching != Some("NotOlderThan") {
+                return forbidden(
+                    "resourceVersionMatch",
+                    "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+                );
+            }
+        } else if watch && matching.is_some() {
+            return forbidden(
+                "resourceVersionMatch",
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+            );
+        }
+        let revision = query.text("resourceVersion").map(parse_revision).transpose()?;
+        let continue_token = query.text("continue").map(str::to_owned);
+        if continue_token.is_some() && revision.is_some_and(|r| r.0 != 0) {
+            return Err(Status::bad_request(
+                "specifying resource version is not allowed when using continue",
+            ));
+        }
+        let at = match (revision, matching) {
+            (None, Some(_)) if send_initial_events.is_none() => {
+                return forbidden(
+                    "resourceVersionMatch",
+                    "resourceVersionMatch is forbidden unless resourceVersion is provided",
+                );
+            }
+            (None, _) => At::MostRecent,
+            (Some(Revision(0)), Some("Exact")) => {
+                return forbidden(
+                    "resourceVersionMatch",
+                    "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
+                );
+            }
+            (Some(Revision(0)), _) => At::Any,
+            (Some(revision), Some("Exact")) => At::Exact(revision),
+            (Some(revision), _) => At::NotOlderThan(revision),
+        };
+        if let Some(other) = matching.filter(|m| !matches!(*m, "Exact" | "NotOlderThan")) {
+            let supported = ["Exact", "NotOlderThan", ""].map(Value::from).into();
+            return Err(refused(
+                KIND,
+                "resourceVersionMatch",
+                Problem::NotSupported(other.into(), supported),
+            ));
+        }
+        let limit = query
+            .number("limit")?
+            .and_then(|n| usize::try_from(n).ok())
+            .filter(|n| *n > 0);
+        // A page of an exact revision is what the first page of a paged list is.
+        let at = match (at, limit, watch, matching) {
+            (At::NotOlderThan(revision), Some(_), false, None) => At::Exact(revision),
+            (at, ..) => at,
+        };
+        Ok(Self {
+            at,
+            // Lists of any state come from a cache that does not page.
+            limit: limit.filter(|_| at != At::Any),
+            continue_token,
+            timeout_seconds: query
+                .number("timeoutSeconds")?
+                .and_then(|n| u64::try_from(n).ok())
+                .filter(|n| *n > 0),
+            bookmarks: query.flag("allowWatchBookmarks"),
+            send_initial_events,
+        })
+    }
+}
+
+pub(crate) fn parse_revision(text: &str) -> Result<Revision, Status> {
+    text.parse().map(Revision).map_err(|_| {
+        Status::bad_request(format!(
+            "invalid resource version: resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
+        ))
+    })
+}

@@ -1,0 +1,419 @@
+//! Create, update and patch.
+
+use bytes::Bytes;
+use serde_json::Value;
+
+use super::{
+    Answer, Api, WriteOptions,
+    conform::{as_kind, check, conform, decode},
+    invalid, rendered,
+};
+use crate::{
+    media::{Encoding, PatchKind},
+    object::Object,
+    particular,
+    registry::Resource,
+    request::Target,
+    schema::{FieldError, Problem},
+    status::Status,
+    storage::{Change, Conflict, Entry, Expect, Key, Revision},
+    validation,
+};
+
+/// How often a write that names no revision is tried again after losing a race.
+const RACES: usize = 100;
+
+impl Api {
+    pub(crate) fn create(
+        &self,
+        target: &Target,
+        options: &WriteOptions,
+        body: &[u8],
+        encoding: Encoding,
+    ) -> Result<Answer, Status> {
+        let resource = &target.resource;
+        let (mut object, warnings) = decode(resource, body, encoding, options.field_validation)?;
+        place(&mut object, target)?;
+        if !object.meta("resourceVersion").is_empty() {
+            return Err(Status::unexplained(
+                "resourceVersion should not be set on objects to be created",
+            ));
+        }
+        self.prepare_create(&mut object, resource);
+        if resource.namespaced {
+            self.check_namespace(resource, &object)?;
+        }
+        // A generated name may be taken: the real server tries eight times.
+        let generated = object.name().is_empty() && !object.meta("generateName").is_empty();
+        for attempt in 1.. {
+            if generated {
+                let base = object.meta("generateName");
+                let name = format!(
+                    "{}{}",
+                    &base[..base.floor_char_boundary(58)],
+                    self.world.name_suffix()
+                );
+                object.set_meta("name", name);
+            }
+            let mut errors = validation::name(&object, resource.strategy.names);
+            errors.extend(check(&object, resource));
+            if !errors.is_empty() {
+                return Err(invalid(resource, object.name(), &errors));
+            }
+            if options.dry_run {
+                let taken = self
+                    .storage
+                    .get(&resource.table, &Key::new(object.namespace(), object.name()));
+                return match taken {
+                    Some(entry) => Err(exists(resource, &entry)),
+                    None => Ok(dry(201, object, warnings)),
+                };
+            }
+            match self.commit(resource, &mut object, Expect::Absent, Change::Put) {
+                Ok(entry) => {
+                    self.after(resource, &entry);
+                    return Ok(Answer::Object {
+                        code: 201,
+                        json: rendered(&entry, resource),
+                        warnings,
+                    });
+                }
+                Err(Conflict(Some(_))) if generated && attempt < 8 => object.set_meta("name", ""),
+                Err(Conflict(Some(entry))) => return Err(exists(resource, &entry)),
+                Err(Conflict(None)) => unreachable!("a creation conflicts with an object"),
+            }
+        }
+        unreachable!("the loop ends by returning")
+    }
+
+    pub(crate) fn update(
+        &self,
+        target: &Target,
+        options: &WriteOptions,
+        body: &[u8],
+        encoding: Encoding,
+    ) -> Result<Answer, Status> {
+        let resource = &target.resource;
+        let (mut object, warnings) = decode(resource, body, encoding, options.field_validation)?;
+        if object.name().is_empty() {
+            return Err(Status::bad_request("name must be provided"));
+        }
+        place(&mut object, target)?;
+        let said = object.meta("resourceVersion").to_owned();
+        for _ in 0..RACES {
+            let entry = self.current(target)?;
+            if said.is_empty() || said == "0" {
+                if !resource.strategy.unconditional_update {
+                    let problem = Problem::Invalid(0.into(), "must be specified for an update".into());
+                    let error = FieldError::new("metadata.resourceVersion", problem);
+                    // This one refusal names the resource where others name the kind.
+                    return Err(Status::invalid(
+                        &resource.group,
+                        &resource.plural,
+                        &target.name,
+                        &[error],
+                    ));
+                }
+            } else if said != entry.revision.to_string() {
+                return Err(Status::modified(resource, &target.name));
+            }
+            let uid = object.meta("uid");
+            let old = entry.object.decode();
+            if !uid.is_empty() && uid != old.meta("uid") {
+                return Err(uid_mismatch(resource, &old, uid));
+            }
+            match self.replace(target, options, &entry, &old, object.clone(), warnings.clone())? {
+                Some(answer) => return Ok(answer),
+                None if said.is_empty() => {}
+                None => return Err(Status::modified(resource, &target.name)),
+            }
+        }
+        Err(Status::modified(resource, &target.name))
+    }
+
+    pub(crate) fn patch(
+        &self,
+        target: &Target,
+        options: &WriteOptions,
+        body: &Bytes,
+        kind: PatchKind,
+    ) -> Result<Answer, Status> {
+        let resource = &target.resource;
+        let patch = kind.decode(body, resource)?;
+        for _ in 0..RACES {
+            let entry = self.current(target)?;
+            let old = entry.object.decode();
+            let mut value = old.clone().into_value();
+            value["apiVersion"] = resource.api_version().into();
+            patch.apply(&mut value)?;
+            let object = as_kind(value, resource)?;
+            let (mut object, warnings) = conform(object, resource, options.field_validation)?;
+            place(&mut object, target)?;
+            let said = object.meta("resourceVersion");
+            if !said.is_empty() && said != entry.revision.to_string() {
+                return Err(Status::modified(resource, &target.name));
+            }
+            if let Some(answer) = self.replace(target, options, &entry, &old, object, warnings)? {
+                return Ok(answer);
+            }
+        }
+        Err(Status::modified(resource, &target.name))
+    }
+
+    /// Writes a new state over the one that was read; `None` if somebody else was faster.
+    fn replace(
+        &self,
+        target: &Target,
+        options: &WriteOptions,
+        entry: &Entry,
+        old: &Object,
+        mut object: Object,
+        warnings: Vec<String>,
+    ) -> Result<Option<Answer>, Status> {
+        let resource = &target.resource;
+        let errors = prepare_update(&mut object, old, target);
+        let errors: Vec<_> = errors.into_iter().chain(check(&object, resource)).collect();
+        if !errors.is_empty() {
+            return Err(invalid(resource, &target.name, &errors));
+        }
+        if options.dry_run {
+            return Ok(Some(dry(200, object, warnings)));
+        }
+        // The last finalizer is gone: the object goes with it, and the client sees it once more as it was.
+        if particular::is_finished(resource, &object) {
+            let mut last = object.clone();
+            return Ok(
+                match self.commit(resource, &mut last, Expect::At(entry.revision), Change::Remove) {
+                    Ok(removed) => {
+                        self.after_removal(resource, &removed);
+                        object.set_meta("resourceVersion", entry.revision.to_string());
+                        let json = object.encode(entry.revision, &[]).json().clone();
+                        Some(Answer::Object {
+                            code: 200,
+                            json,
+                            warnings,
+                        })
+                    }
+                    Err(_) => None,
+                },
+            );
+        }
+        object.keep_meta("resourceVersion", old);
+        object
+            .fields_mut()
+            .insert("apiVersion".into(), old.fields()["apiVersion"].clone());
+        if object == *old {
+            return Ok(Some(Answer::Object {
+                code: 200,
+                json: rendered(entry, resource),
+                warnings,
+            }));
+        }
+        Ok(
+            match self.commit(resource, &mut object, Expect::At(entry.revision), Change::Put) {
+                Ok(entry) => {
+                    self.after(resource, &entry);
+                    Some(Answer::Object {
+                        code: 200,
+                        json: rendered(&entry, resource),
+                        warnings,
+                    })
+                }
+                Err(_) => None,
+            },
+        )
+    }
+
+    /// Writes an object at the resource's storage version.
+    pub(crate) fn commit(
+        &self,
+        resource: &Resource,
+        object: &mut Object,
+        expect: Expect,
+        change: Change,
+    ) -> Result<std::sync::Arc<Entry>, Conflict> {
+        let key = Key::new(object.namespace(), object.name());
+        let version = crate::registry::group_version(&resource.group, &resource.storage_version);
+        object.fields_mut().insert("apiVersion".into(), version.into());
+        self.storage.commit(
+            &resource.table,
+            &key,
+            expect,
+            change,
+            &mut |revision: Revision| object.encode(revision, &resource.selectable),
+        )
+    }
+
+    /// What the server decides about a new object, whatever the client said.
+    fn prepare_create(&self, object: &mut Object, resource: &Resource) {
+        for key in [
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "selfLink",
+            "managedFields",
+        ] {
+            object.metadata_mut().remove(key);
+        }
+        object.set_meta("uid", self.world.uid());
+        object.set_meta("creationTimestamp", self.world.now_text());
+        if resource.strategy.generation {
+            object.set_meta("generation", 1);
+        } else {
+            object.metadata_mut().remove("generation");
+        }
+        particular::prepare_create(resource, object);
+    }
+
+    /// New objects need a namespace that is there and will stay.
+    fn check_namespace(&self, resource: &Resource, object: &Object) -> Result<(), Status> {
+        let catalogue = self.registry.catalogue();
+        let namespaces = catalogue.find("", "v1", "namespaces").expect("built in");
+        let name = object.namespace();
+        match self.storage.get(&namespaces.table, &Key::new("", name)) {
+            None => Err(Status::not_found(namespaces, name)),
+            Some(entry) if entry.object.decode().is_deleting() => {
+                Err(Status::namespace_terminating(resource, object.name(), name))
+            }
+            Some(_) => Ok(()),
+        }
+    }
+}
+
+/// Puts an object where the request says, or refuses if it says another place itself.
+fn place(object: &mut Object, target: &Target) -> Result<(), Status> {
+    if target.resource.namespaced {
+        if object.namespace().is_empty() {
+            object.set_meta("namespace", target.namespace.to_string());
+        } else if *object.namespace() != *target.namespace {
+            return Err(Status::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
+        }
+    } else {
+        object.metadata_mut().remove("namespace");
+    }
+    if !target.name.is_empty() && *object.name() != *target.name {
+        return Err(Status::bad_request(format!(
+            "the name of the object ({}) does not match the name on the URL ({})",
+            object.name(),
+            target.name
+        )));
+    }
+    Ok(())
+}
+
+/// What the server decides about a changed object, whatever the client said. Returns what may not be changed.
+fn prepare_update(object: &mut Object, old: &Object, target: &Target) -> Vec<FieldError> {
+    let resource = &target.resource;
+    let mut errors = Vec::new();
+    if object.metadata().contains_key("uid") && object.meta("uid") != old.meta("uid") {
+        let problem = Problem::Invalid(object.meta("uid").into(), "field is immutable".into());
+        errors.push(FieldError::new("metadata.uid", problem));
+    }
+    for key in [
+        "uid",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "generation",
+        "generateName",
+        "selfLink",
+        "managedFields",
+    ] {
+        object.keep_meta(key, old);
+    }
+    match &*target.subresource {
+        "status" => {
+            let status = object.fields_mut().remove("status");
+            let metadata = object.fields()["metadata"].clone();
+            object.fields_mut().clone_from(old.fields());
+            match status {
+                Some(status) => object.fields_mut().insert("status".into(), status),
+                None => object.fields_mut().remove("status"),
+            };
+            // Built-in kinds let a status update touch annotations and finalizers; custom ones nothing but status.
+            if !resource.custom {
+                object.fields_mut().insert("metadata".into(), metadata);
+                object.keep_meta("labels", old);
+                object.keep_meta("ownerReferences", old);
+            }
+        }
+        _ if resource.has_status() => match old.fields().get("status") {
+            Some(status) => {
+                object.fields_mut().insert("status".into(), status.clone());
+            }
+            None => {
+                object.fields_mut().remove("status");
+            }
+        },
+        _ => {}
+    }
+    particular::prepare_update(resource, object, old);
+    if old.is_deleting() {
+        let added: Vec<_> = object
+            .finalizers()
+            .filter(|f| !old.finalizers().any(|known| known == *f))
+            .collect();
+        if !added.is_empty() {
+            let listed: Vec<_> = added.iter().map(|f| format!("{f:?}")).collect();
+            errors.push(FieldError::new(
+                "metadata.finalizers",
+                Problem::Forbidden(format!(
+                    "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+                    listed.join(", ")
+                )),
+            ));
+        }
+    }
+    if resource.strategy.generation && desired_differs(object, old, resource) {
+        let generation = old
+            .metadata()
+            .get("generation")
+            .and_then(Value::as_i64)
+            .unwrap_or(0);
+        object.set_meta("generation", generation + 1);
+    }
+    errors
+}
+
+/// Whether the state that the object asks for differs: everything but metadata and, where it is a part of its own, status.
+fn desired_differs(object: &Object, old: &Object, resource: &Resource) -> bool {
+    let counts = |key: &str| {
+        !matches!(key, "metadata" | "apiVersion" | "kind") && (key != "status" || !resource.has_status())
+    };
+    let one_sided = |a: &Object, b: &Object| {
+        a.fields()
+            .iter()
+            .any(|(key, value)| counts(key) && b.fields().get(key) != Some(value))
+    };
+    one_sided(object, old) || one_sided(old, object)
+}
+
+fn dry(code: u16, mut object: Object, warnings: Vec<String>) -> Answer {
+    object.metadata_mut().remove("resourceVersion");
+    Answer::Object {
+        code,
+        json: object.into_value().to_string().into(),
+        warnings,
+    }
+}
+
+fn exists(resource: &Resource, entry: &Entry) -> Status {
+    if entry.object.decode().is_deleting() {
+        Status::being_deleted(resource, &entry.key.name)
+    } else {
+        Status::already_exists(resource, &entry.key.name)
+    }
+}
+
+fn uid_mismatch(resource: &Resource, old: &Object, uid: &str) -> Status {
+    let place = [&*resource.table, old.namespace(), old.name()];
+    let key: Vec<_> = place.into_iter().filter(|part| !part.is_empty()).collect();
+    let why = format!(
+        "StorageError: invalid object, Code: 4, Key: /registry/{}, ResourceVersion: 0, AdditionalErrorMsg: \
+         Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+        key.join("/"),
+        old.meta("uid")
+    );
+    Status::conflict(resource, old.name(), &why)
+}

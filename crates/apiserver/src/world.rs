@@ -1,0 +1,93 @@
+//! What the server takes from outside itself: the time, and chance.
+//!
+//! A server made with a fixed seed on a paused clock answers the same requests with the same bytes, uids and
+//! generated names included.
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// The server's only source of time and randomness.
+#[derive(Debug)]
+pub(crate) struct World {
+    epoch: Timestamp,
+    started: Instant,
+    chance: Mutex<fastrand::Rng>,
+}
+
+impl World {
+    /// Time runs on from `epoch` as tokio's clock does; `seed` fixes every uid and generated name.
+    pub(crate) fn new(epoch: Option<Timestamp>, seed: Option<u64>) -> Self {
+        Self {
+            epoch: epoch.unwrap_or_else(Timestamp::now),
+            started: Instant::now(),
+            chance: Mutex::new(seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed)),
+        }
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.epoch + self.started.elapsed()
+    }
+
+    /// `metav1.Time`: RFC 3339 in UTC to the second.
+    pub(crate) fn now_text(&self) -> String {
+        rfc3339(self.now())
+    }
+
+    /// A random (version 4) UUID.
+    pub(crate) fn uid(&self) -> String {
+        let bits = self.chance.lock().u128(..) & !(0xf << 76) & !(0x3 << 62) | (0x4 << 76) | (0x2 << 62);
+        format!(
+            "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
+            bits >> 96,
+            (bits >> 80) & 0xffff,
+            (bits >> 64) & 0xffff,
+            (bits >> 48) & 0xffff,
+            bits & 0xffff_ffff_ffff
+        )
+    }
+
+    /// The five characters that complete a `generateName`: no vowels, so that no words come up.
+    pub(crate) fn name_suffix(&self) -> String {
+        const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+        let mut chance = self.chance.lock();
+        (0..5)
+            .map(|_| char::from(ALPHABET[chance.usize(..ALPHABET.len())]))
+            .collect()
+    }
+
+    /// The length of a watch whose client named none: 30 to 60 minutes, so that they do not all end at once.
+    pub(crate) fn watch_timeout(&self) -> std::time::Duration {
+        std::time::Duration::from_secs(self.chance.lock().u64(1800..3600))
+    }
+}
+
+/// RFC 3339 in UTC to the second.
+pub(crate) fn rfc3339(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_seed_and_a_paused_clock_fix_everything() {
+        let epoch = Timestamp::from_second(1_700_000_000).expect("in range");
+        let worlds = [World::new(Some(epoch), Some(7)), World::new(Some(epoch), Some(7))];
+        let [a, b] = worlds
+            .each_ref()
+            .map(|w| (w.uid(), w.name_suffix(), w.now_text()));
+        assert_eq!(a, b);
+        tokio::time::advance(std::time::Duration::from_secs(61)).await;
+        assert_eq!(worlds[0].now_text(), "2023-11-14T22:14:21Z");
+    }
+
+    #[test]
+    fn uids_are_version_4_uuids() {
+        let uid = World::new(None, None).uid();
+        assert_eq!(uid.len(), 36);
+        assert_eq!(&uid[14..15], "4");
+        assert!("89ab".contains(&uid[19..20]), "{uid}");
+    }
+}

@@ -1,0 +1,44 @@
+# What CI does, step by step; `.ci/run` is the one place that says how.
+
+# All checks, as CI runs them.
+default: ci
+
+# Formatting, lints, tests, docs and the suites on a real control plane.
+ci:
+    bash .ci/run
+
+# Formats the code.
+fmt:
+    cargo fmt --all
+
+# Formatting and lints, warnings denied.
+lint:
+    bash .ci/run format lint
+
+# The README's command.
+test:
+    cargo test --workspace
+
+# The documentation, warnings denied.
+docs:
+    bash .ci/run docs
+
+# The behaviour suites on a real kube-apiserver and etcd, built from their modules if need be.
+real:
+    bash .ci/run real
+
+# Builds the real control plane into the user's cache and prints where.
+control-plane:
+    hack/control-plane/build
+
+# Licences, sources and advisories of the dependencies (needs cargo-deny and its advisory database).
+deny:
+    cargo deny check
+
+# Reads the facts about the built-in kinds anew from a running API server (kubeconfig as argument).
+registry kubeconfig:
+    hack/registry/reduce --kubeconfig {{ kubeconfig }}
+
+# The demo on the embedded cluster.
+demo:
+    cargo run --release -- demo
