@@ -1,6 +1,7 @@
 //! One case's namespace with a controller in it: what it writes is recorded, and waits are on changes, not on time.
 
 use std::{
+    collections::BTreeSet,
     fmt::Debug,
     sync::{
         Arc, Mutex, MutexGuard,
@@ -61,6 +62,8 @@ pub(crate) struct World {
     /// The controller's client: records writes on their way.
     recorded: Client,
     writes: Arc<Mutex<Vec<String>>>,
+    /// The `fieldManager` of every write so far.
+    managers: Arc<Mutex<BTreeSet<Option<String>>>>,
     settled: AtomicUsize,
     outcomes: Mutex<Arc<Outcomes>>,
 }
@@ -85,14 +88,16 @@ impl World {
     pub(crate) async fn new(case: &Case) -> anyhow::Result<Self> {
         install_crd(case.client()).await?;
         let writes = Arc::<Mutex<Vec<_>>>::default();
-        let (inner, log) = (case.client(), Arc::clone(&writes));
+        let managers = Arc::<Mutex<BTreeSet<_>>>::default();
+        let (inner, log, manager_log) = (case.client(), Arc::clone(&writes), Arc::clone(&managers));
         let service = tower::service_fn(move |request: Request<Body>| {
-            let (inner, log) = (inner.clone(), Arc::clone(&log));
+            let (inner, log, manager_log) = (inner.clone(), Arc::clone(&log), Arc::clone(&manager_log));
             async move {
                 let (parts, body) = request.into_parts();
                 let body = body.collect().await?.to_bytes();
                 if parts.method != Method::GET {
                     lock(&log).push(describe(&parts, &body));
+                    lock(&manager_log).insert(field_manager(&parts));
                 }
                 inner
                     .send(Request::from_parts(parts, Body::from(body.to_vec())))
@@ -104,6 +109,7 @@ impl World {
             case: case.clone(),
             recorded,
             writes,
+            managers,
             settled: AtomicUsize::new(0),
             outcomes: Mutex::default(),
         })
@@ -239,6 +245,11 @@ impl World {
         distinct.into_iter().map(|(write, _)| write).collect()
     }
 
+    /// Whether every write so far said who wrote.
+    pub(crate) fn wrote_as_sample_controller(&self) -> bool {
+        *lock(&self.managers) == BTreeSet::from([Some("sample-controller".to_owned())])
+    }
+
     pub(crate) fn forget_writes(&self) {
         lock(&self.writes).clear();
     }
@@ -268,6 +279,13 @@ fn describe(parts: &Parts, body: &[u8]) -> String {
         .filter(|_| parts.method == Method::POST);
     let name = name.and_then(|object| Some(format!("/{}", object["metadata"]["name"].as_str()?)));
     format!("{} {path}{}", parts.method, name.unwrap_or_default())
+}
+
+fn field_manager(parts: &Parts) -> Option<String> {
+    let mut parameters = parts.uri.query().unwrap_or_default().split('&');
+    parameters
+        .find_map(|parameter| parameter.strip_prefix("fieldManager="))
+        .map(str::to_owned)
 }
 
 /// Cases run at the same time: the first installs it for all.
