@@ -35,6 +35,7 @@ mod discovery;
 mod https;
 mod media;
 mod object;
+mod openapi;
 mod particular;
 mod registry;
 mod request;

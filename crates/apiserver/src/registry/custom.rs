@@ -1,5 +1,7 @@
 //! Resources that a CustomResourceDefinition defines.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value, json};
 
 use super::{PrinterColumn, Resource, Strategy, Subresource};
@@ -25,6 +27,7 @@ pub(crate) struct Definition {
 struct Version {
     name: Box<str>,
     schema: Schema,
+    document: Arc<Value>,
     status: bool,
     scale: bool,
     selectable: Vec<Box<str>>,
@@ -63,6 +66,7 @@ impl Definition {
                     Ok(Version {
                         name: text(&v["name"]),
                         schema: Schema::of_crd(&v["schema"]["openAPIV3Schema"])?,
+                        document: Arc::new(v["schema"]["openAPIV3Schema"].clone()),
                         status: v["subresources"].get("status").is_some(),
                         scale: v["subresources"].get("scale").is_some(),
                         columns: v["additionalPrinterColumns"]
@@ -113,6 +117,7 @@ impl Definition {
             table: format!("{}.{}", self.plural, self.group).into(),
             storage_version: self.storage_version.clone(),
             schema: Some(version.schema.clone()),
+            document: Some(version.document.clone()),
             custom: true,
             selectable: ["metadata.name", "metadata.namespace"]
                 .map(Into::into)

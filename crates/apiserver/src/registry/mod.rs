@@ -15,6 +15,7 @@ use std::{collections::HashMap, sync::Arc};
 use parking_lot::RwLock;
 use serde_json::Value;
 
+pub(crate) use built_in::SchemaFacts;
 pub(crate) use custom::{Definition, establish};
 pub(crate) use strategy::{NameRule, Strategy};
 
@@ -39,6 +40,8 @@ pub(crate) struct Resource {
     /// The version that objects are stored at.
     pub(crate) storage_version: Box<str>,
     pub(crate) schema: Option<Schema>,
+    /// A custom resource's schema as its CRD has it, prose included.
+    pub(crate) document: Option<Arc<Value>>,
     pub(crate) custom: bool,
     /// The fields that field selectors may name, `metadata.name` and `metadata.namespace` first.
     pub(crate) selectable: Vec<Box<str>>,
@@ -215,6 +218,11 @@ impl Registry {
         }
         state.catalogue = Arc::new(catalogue);
     }
+}
+
+/// The built-in schemas as data, for those who publish them.
+pub(crate) fn schema_facts() -> &'static SchemaFacts {
+    built_in::schema_facts()
 }
 
 /// What the server says of its version.
