@@ -41,7 +41,7 @@ impl Document {
     }
 }
 
-/// Tells documents apart; the same content gives the same hash within a process, which is all that an ETag needs.
+/// Tells documents apart; the same content gives the same hash within a process, which is all that an entity tag needs.
 pub(crate) fn hash(text: &str) -> String {
     let half = |salt: u8| {
         let mut hasher = DefaultHasher::new();

@@ -88,11 +88,11 @@ pub(super) fn add(resource: &Resource, paths: &mut Map<String, Value>, component
             make.operation("deletecollection", &DELETE, Some(&options), &status),
         );
     }
-    make.put(paths, &collection, on_collection);
+    put(paths, &collection, on_collection);
 
     let mut on_object = Map::new();
     make.object_verbs(&resource.verbs, &object, &mut on_object);
-    make.put(paths, &format!("{collection}/{{name}}"), on_object);
+    put(paths, &format!("{collection}/{{name}}"), on_object);
 
     for subresource in &resource.subresources {
         let mut operations = Map::new();
@@ -104,7 +104,7 @@ pub(super) fn add(resource: &Resource, paths: &mut Map<String, Value>, component
                 make.operation("post", &WRITE, Some(&answer), &answer),
             );
         }
-        make.put(
+        put(
             paths,
             &format!("{collection}/{{name}}/{}", subresource.name),
             operations,
@@ -114,7 +114,7 @@ pub(super) fn add(resource: &Resource, paths: &mut Map<String, Value>, component
     if resource.namespaced && resource.allows("list") {
         let mut across = Map::new();
         across.insert("get".into(), make.operation("list", &LIST, None, &list));
-        make.put(paths, &format!("{base}/{plural}"), across);
+        put(paths, &format!("{base}/{plural}"), across);
     }
 }
 
@@ -125,22 +125,6 @@ struct Maker<'a> {
 }
 
 impl Maker<'_> {
-    fn put(&self, paths: &mut Map<String, Value>, path: &str, operations: Map<String, Value>) {
-        if operations.is_empty() {
-            return;
-        }
-        let mut item = operations;
-        let in_path = ["namespace", "name"]
-            .into_iter()
-            .filter(|name| path.contains(&format!("{{{name}}}")))
-            .map(|name| {
-                json!({"name": name, "in": "path", "required": true, "schema": {"type": "string", "uniqueItems": true}})
-            });
-        let parameters = in_path.chain([query("pretty", "string")]);
-        item.insert("parameters".into(), parameters.collect());
-        paths.insert(path.to_owned(), item.into());
-    }
-
     fn object_verbs(&mut self, verbs: &[Box<str>], object: &Value, operations: &mut Map<String, Value>) {
         let has = |verb: &str| verbs.iter().any(|v| **v == *verb);
         if has("get") {
@@ -225,6 +209,23 @@ impl Maker<'_> {
         }
         operation
     }
+}
+
+/// Adds a path with its own parameters; one without operations is none.
+fn put(paths: &mut Map<String, Value>, path: &str, operations: Map<String, Value>) {
+    if operations.is_empty() {
+        return;
+    }
+    let mut item = operations;
+    let in_path = ["namespace", "name"]
+        .into_iter()
+        .filter(|name| path.contains(&format!("{{{name}}}")))
+        .map(|name| {
+            json!({"name": name, "in": "path", "required": true, "schema": {"type": "string", "uniqueItems": true}})
+        });
+    let parameters = in_path.chain([query("pretty", "string")]);
+    item.insert("parameters".into(), parameters.collect());
+    paths.insert(path.to_owned(), item.into());
 }
 
 fn query(name: &str, kind: &str) -> Value {
