@@ -44,6 +44,7 @@ mod selector;
 mod server;
 mod status;
 pub mod storage;
+mod subresources;
 mod validation;
 mod verbs;
 mod view;

@@ -24,6 +24,7 @@ use crate::{
     selector::Selector,
     status::Status,
     storage::{Memory, Storage},
+    subresources::Input,
     verbs::{Answer, Api, DeleteOptions, ListBody, ListOptions, WatchStream, WriteOptions},
     view::View,
     world::World,
@@ -190,6 +191,9 @@ impl Server {
         };
         let api = &self.api;
         let answer = match verb {
+            Verb::Get if !matches!(&*target.subresource, "" | "status") => {
+                api.subresource(target, verb, &WriteOptions::default(), &Input::None)?
+            }
             Verb::Get => api.get(target, &query).await?,
             Verb::List => {
                 api.list(target, &ListOptions::of(&query, false)?, &selector()?)
@@ -210,7 +214,7 @@ impl Server {
                 let encoding = Encoding::of_body(&parts.headers)?;
                 api.create(target, &options, &collect(body).await?, encoding)?
             }
-            Verb::Update if matches!(&*target.subresource, "" | "status") => {
+            Verb::Update if matches!(&*target.subresource, "" | "status" | "finalize") => {
                 let options = WriteOptions::of(&query, "UpdateOptions")?;
                 let encoding = Encoding::of_body(&parts.headers)?;
                 api.update(target, &options, &collect(body).await?, encoding)?
@@ -237,7 +241,15 @@ impl Server {
                     api.delete_collection(target, &options, &ListOptions::of(&query, false)?, &selector()?)?
                 }
             }
-            Verb::Create | Verb::Update | Verb::Patch => return Err(Status::no_such_resource()),
+            Verb::Create | Verb::Update | Verb::Patch => {
+                let options = WriteOptions::of(&query, "UpdateOptions")?;
+                let input = if verb == Verb::Patch {
+                    Input::Patch(collect(body).await?, PatchKind::of_body(&parts.headers)?)
+                } else {
+                    Input::Object(collect(body).await?, Encoding::of_body(&parts.headers)?)
+                };
+                api.subresource(target, verb, &options, &input)?
+            }
         };
         api.respond(answer, target, wanted, view)
     }
@@ -350,6 +362,8 @@ impl Api {
                 json_response(200, wanted.encode(list.to_string().into())?)
             }
             Answer::Watch(stream) => with_body(200, "", Body::watch(stream)),
+            Answer::Text(text) => return Ok(with_body(200, "text/plain", Body::whole(text))),
+            Answer::Nothing => return Ok(with_body(204, "", Body::whole(Bytes::new()))),
         };
         response.headers_mut().insert(
             header::CONTENT_TYPE,

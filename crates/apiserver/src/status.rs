@@ -211,6 +211,34 @@ impl Status {
         })])
     }
 
+    /// A pod that cannot be put on a node.
+    pub(crate) fn binding_conflict(name: &str, why: &str) -> Self {
+        let message = format!("Operation cannot be fulfilled on pods/binding \"{name}\": {why}");
+        let mut status = Self::new(409, "Conflict", message);
+        let details = status.details.get_or_insert_default();
+        details.insert("name".into(), name.into());
+        details.insert("kind".into(), "pods/binding".into());
+        status
+    }
+
+    /// An eviction that a disruption budget does not allow now.
+    pub(crate) fn eviction_refused(why: &str, retry_after: Option<u32>) -> Self {
+        let message = "Cannot evict pod as it would violate the pod's disruption budget.";
+        let status = Self::new(429, "TooManyRequests", message)
+            .with_causes(vec![json!({"reason": "DisruptionBudget", "message": why})]);
+        match retry_after {
+            Some(seconds) => status.with_retry_after(seconds),
+            None => status,
+        }
+    }
+
+    /// An eviction that more than one budget would have to allow.
+    pub(crate) fn several_budgets() -> Self {
+        Self::internal(
+            "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+        )
+    }
+
     pub(crate) fn method_not_allowed() -> Self {
         Self::new(
             405,

@@ -163,6 +163,7 @@ impl Facts {
             custom: false,
             selectable: strategy::selectable(&entry.api_group, &entry.name),
             strategy: Strategy::of_built_in(&entry.api_group, &entry.kind),
+            scale: None,
             printer_columns: Vec::new(),
         }
     }

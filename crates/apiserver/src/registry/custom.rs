@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::{PrinterColumn, Resource, Strategy, Subresource};
-use crate::{object::Object, schema::Schema};
+use crate::{object::Object, schema::Schema, subresources::ScalePaths};
 
 /// A CRD as far as it is served: read once when it changes.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ struct Version {
     schema: Schema,
     document: Arc<Value>,
     status: bool,
-    scale: bool,
+    scale: Option<ScalePaths>,
     selectable: Vec<Box<str>>,
     columns: Vec<PrinterColumn>,
 }
@@ -68,7 +68,7 @@ impl Definition {
                         schema: Schema::of_crd(&v["schema"]["openAPIV3Schema"])?,
                         document: Arc::new(v["schema"]["openAPIV3Schema"].clone()),
                         status: v["subresources"].get("status").is_some(),
-                        scale: v["subresources"].get("scale").is_some(),
+                        scale: v["subresources"].get("scale").and_then(ScalePaths::of_crd),
                         columns: v["additionalPrinterColumns"]
                             .as_array()
                             .into_iter()
@@ -125,6 +125,7 @@ impl Definition {
                 .chain(version.selectable.iter().cloned())
                 .collect(),
             strategy: Strategy::CUSTOM,
+            scale: version.scale.clone(),
             printer_columns: version.columns.clone(),
         })
     }
@@ -138,7 +139,7 @@ impl Definition {
             version: "".into(),
             verbs: verbs(),
         });
-        let scale = version.scale.then(|| Subresource {
+        let scale = version.scale.as_ref().map(|_| Subresource {
             name: "scale".into(),
             kind: "Scale".into(),
             group: "autoscaling".into(),

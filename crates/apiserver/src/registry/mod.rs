@@ -19,7 +19,7 @@ pub(crate) use built_in::SchemaFacts;
 pub(crate) use custom::{Definition, establish};
 pub(crate) use strategy::{NameRule, Strategy};
 
-use crate::{schema::Schema, storage::TableName};
+use crate::{schema::Schema, storage::TableName, subresources::ScalePaths};
 
 /// One resource at one version: what a path such as `/apis/apps/v1/deployments` leads to.
 #[derive(Debug)]
@@ -46,6 +46,8 @@ pub(crate) struct Resource {
     /// The fields that field selectors may name, `metadata.name` and `metadata.namespace` first.
     pub(crate) selectable: Vec<Box<str>>,
     pub(crate) strategy: Strategy,
+    /// Where a custom resource keeps what its scale shows.
+    pub(crate) scale: Option<ScalePaths>,
     /// What a CRD wants its table to show; empty for built-in kinds, whose tables are code.
     pub(crate) printer_columns: Vec<PrinterColumn>,
 }

@@ -51,12 +51,16 @@ pub(crate) enum Answer {
     },
     /// A list, or a part of one.
     List(Page),
+    /// Plain text.
+    Text(Bytes),
+    /// 204
+    Nothing,
     /// Events, until the watch ends.
     Watch(WatchStream),
 }
 
 impl Answer {
-    fn value(code: u16, value: &Value) -> Self {
+    pub(crate) fn value(code: u16, value: &Value) -> Self {
         Self::Object {
             code,
             json: value.to_string().into(),
@@ -67,7 +71,7 @@ impl Answer {
 
 impl Api {
     /// The object under a target's name, or the refusal that says there is none.
-    fn current(&self, target: &Target) -> Result<Arc<Entry>, Status> {
+    pub(crate) fn current(&self, target: &Target) -> Result<Arc<Entry>, Status> {
         let key = Key::new(&target.namespace, &target.name);
         let resource = &target.resource;
         self.storage

@@ -160,6 +160,46 @@ impl Api {
         Err(Status::modified(resource, &target.name))
     }
 
+    /// Changes an object as the server's own doing: reads, changes and writes until nobody came in between.
+    /// Returns the object as it is then.
+    pub(crate) fn modify(
+        &self,
+        target: &Target,
+        options: &WriteOptions,
+        mut change: impl FnMut(&mut Object) -> Result<(), Status>,
+    ) -> Result<Object, Status> {
+        let resource = &target.resource;
+        for _ in 0..RACES {
+            let entry = self.current(target)?;
+            let old = entry.object.decode();
+            let mut object = old.clone();
+            change(&mut object)?;
+            if resource.strategy.generation && desired_differs(&object, &old, resource) {
+                let generation = old
+                    .metadata()
+                    .get("generation")
+                    .and_then(Value::as_i64)
+                    .unwrap_or(0);
+                // Binding a pod decides nothing anew about it.
+                if target.subresource == "scale".into() {
+                    object.set_meta("generation", generation + 1);
+                }
+            }
+            let errors = check(&object, resource);
+            if !errors.is_empty() {
+                return Err(invalid(resource, &target.name, &errors));
+            }
+            if options.dry_run || object == old {
+                return Ok(object);
+            }
+            if let Ok(entry) = self.commit(resource, &mut object, Expect::At(entry.revision), Change::Put) {
+                self.after(resource, &entry);
+                return Ok(object);
+            }
+        }
+        Err(Status::modified(resource, &target.name))
+    }
+
     /// Writes a new state over the one that was read; `None` if somebody else was faster.
     fn replace(
         &self,
@@ -323,6 +363,21 @@ fn prepare_update(object: &mut Object, old: &Object, target: &Target) -> Vec<Fie
         object.keep_meta(key, old);
     }
     match &*target.subresource {
+        "finalize" => {
+            let finalizers = object.fields().get("spec").map(|spec| spec["finalizers"].clone());
+            *object = old.clone();
+            let spec = object
+                .fields_mut()
+                .entry("spec")
+                .or_insert_with(|| serde_json::json!({}));
+            match finalizers.filter(|list| list.as_array().is_some_and(|list| !list.is_empty())) {
+                Some(finalizers) => spec["finalizers"] = finalizers,
+                None => {
+                    spec.as_object_mut().map(|spec| spec.remove("finalizers"));
+                }
+            }
+            return errors;
+        }
         "status" => {
             let status = object.fields_mut().remove("status");
             let metadata = object.fields()["metadata"].clone();
