@@ -58,7 +58,7 @@ impl Default for Real {
             controllers: false,
             scheduler: false,
             port: None,
-            ready_within: Duration::from_secs(60),
+            ready_within: Duration::from_mins(1),
             temp_dir: None,
         }
     }

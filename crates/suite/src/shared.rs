@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// A case that takes longer hangs.
-const CASE_LIMIT: Duration = Duration::from_secs(120);
+const CASE_LIMIT: Duration = Duration::from_mins(2);
 
 /// A backend's cluster, which starts with the first case that needs it, and the count of the cases that ran.
 pub(crate) struct Shared {
@@ -86,6 +86,9 @@ impl Shared {
     pub(crate) fn summary(&self) -> String {
         let what = match (&self.availability, self.cluster.get()) {
             (Availability::Missing(reason), _) => format!("ignored: {reason}"),
+            (Availability::Ready, Some(Ok(cluster))) if self.target == Target::Embedded => {
+                format!("in this process, speaking {}", cluster.version())
+            }
             (Availability::Ready, Some(Ok(cluster))) => format!("kube-apiserver {}", cluster.version()),
             (Availability::Ready, Some(Err(_))) => "did not start".to_owned(),
             (Availability::Ready, None) => "no shared cluster needed".to_owned(),

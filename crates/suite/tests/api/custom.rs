@@ -223,7 +223,11 @@ pub(crate) async fn a_custom_object_with_a_finalizer_is_watched_to_its_end(
     let mut held = foo(&ctx, "a");
     held["metadata"]["finalizers"] = json!(["windlass.dev/hold"]);
     foos.create(&held).await?.ok()?;
-    foos.delete("a").await?.ok()?;
+    let ending = foos.delete("a").await?.ok()?;
+    assert_eq!(
+        ending["metadata"]["generation"], 2,
+        "a deletion is a change of what is wanted"
+    );
     foos.merge("a", &json!({ "metadata": { "finalizers": [] } }))
         .await?
         .ok()?;

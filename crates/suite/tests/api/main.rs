@@ -1,5 +1,6 @@
 //! What an API server does for every controller: identity, versions, conflicts, lists, watches and deletion. Each case
-//! states what kube-apiserver was seen to do.
+//! states what kube-apiserver was seen to do, and holds also where controllers are at work: a new namespace may get
+//! objects from them, and a Deployment a status.
 
 mod custom;
 mod deletion;
@@ -23,7 +24,8 @@ windlass_suite::suite!("api";
     writes::a_json_patch_is_applied_wholly_or_not_at_all,
     status::a_deployment_keeps_status_and_spec_apart,
     status::generation_counts_changes_of_the_spec_only,
-    lists::a_list_is_ordered_by_namespace_and_name,
+    lists::a_list_is_ordered_by_name,
+    lists::a_list_of_all_namespaces_is_ordered_by_key,
     lists::a_label_selector_narrows_a_list,
     lists::a_field_selector_finds_an_object_by_name,
     lists::a_list_in_pages_is_one_snapshot,

@@ -158,7 +158,10 @@ pub(crate) async fn update_that_changes_nothing_keeps_the_version_and_is_not_wat
     let config_maps = Collection::config_maps(&ctx);
     let created = config_maps.create(&config_map("a")).await?.ok()?;
     let mut watch = config_maps
-        .watch(&format!("resourceVersion={}", version(&created)))
+        .watch(&format!(
+            "fieldSelector=metadata.name%3Da&resourceVersion={}",
+            version(&created)
+        ))
         .await?;
 
     let same = config_maps.replace("a", &created).await?.ok()?;
