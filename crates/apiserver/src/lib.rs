@@ -36,6 +36,7 @@ mod https;
 mod media;
 mod object;
 mod particular;
+pub mod protobuf;
 mod registry;
 mod request;
 mod schema;
