@@ -134,7 +134,10 @@ fn decode_protobuf(body: &[u8], api_version: &str, expected: &str) -> Result<Val
                 "the object provided is unrecognized (must be of type {expected}): {error} ({})",
                 summary(body)
             ),
-            UnknownKind { api_version, kind } | Object { api_version, kind, .. } => {
+            UnknownKind { api_version, kind }
+            | Object {
+                api_version, kind, ..
+            } => {
                 let version = api_version.rsplit('/').next().unwrap_or_default();
                 format!("{kind} in version {version:?} cannot be handled as a {expected}: {error}")
             }

@@ -27,12 +27,10 @@ fn main() -> ExitCode {
         .filter(|kind| !WITHOUT_DATA.contains(&&**kind))
     {
         let folders = folders.clone();
-        trials.push(Trial::ignorable_test(kind.clone(), move || {
-            match folders {
-                Ok(folders) => reads_as_its_json(&kind, &folders).map(|()| Completion::Completed),
-                Err(why) if std::env::var_os("WINDLASS_REQUIRE_REAL").is_some() => Err(why.into()),
-                Err(why) => Ok(Completion::ignored_with(why)),
-            }
+        trials.push(Trial::ignorable_test(kind.clone(), move || match folders {
+            Ok(folders) => reads_as_its_json(&kind, &folders).map(|()| Completion::Completed),
+            Err(why) if std::env::var_os("WINDLASS_REQUIRE_REAL").is_some() => Err(why.into()),
+            Err(why) => Ok(Completion::ignored_with(why)),
         }));
     }
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
@@ -68,8 +66,8 @@ fn data_folders() -> Result<Vec<PathBuf>, String> {
             .find_map(|line| line.strip_prefix(&format!("\t{module} => {module} ")))
             .ok_or_else(|| format!("go.mod does not pin {module}"))?;
         let folder = cache.join(format!("{module}@{version}")).join(inner);
-        let releases =
-            fs::read_dir(&folder).map_err(|error| format!("no test data at {}: {error}", folder.display()))?;
+        let releases = fs::read_dir(&folder)
+            .map_err(|error| format!("no test data at {}: {error}", folder.display()))?;
         folders.extend(
             releases
                 .filter_map(|entry| Some(entry.ok()?.path()))
@@ -99,7 +97,11 @@ fn reads_as_its_json(kind: &str, folders: &[PathBuf]) -> Result<(), Failed> {
         let Ok(body) = fs::read(path(".pb")) else { continue };
         // What an older release wrote and this one does not know is lost on the way; that is its own file.
         let json = [path(".after_roundtrip.json"), path(".json")];
-        let json = fs::read(json.iter().find(|path| path.exists()).ok_or("no JSON beside it")?)?;
+        let json = fs::read(
+            json.iter()
+                .find(|path| path.exists())
+                .ok_or("no JSON beside it")?,
+        )?;
         let expected: Value = serde_json::from_slice(&json)?;
         let read = windlass_apiserver::protobuf::decode(&body, "", "")?;
         let differences = differences(&expected, &read);
@@ -138,10 +140,18 @@ fn leaves(value: &Value) -> BTreeMap<String, String> {
     while let Some((path, value)) = open.pop() {
         match value {
             Value::Object(fields) if !fields.is_empty() => {
-                open.extend(fields.iter().map(|(name, value)| (format!("{path}.{name}"), value)));
+                open.extend(
+                    fields
+                        .iter()
+                        .map(|(name, value)| (format!("{path}.{name}"), value)),
+                );
             }
             Value::Array(list) if !list.is_empty() => {
-                open.extend(list.iter().enumerate().map(|(i, value)| (format!("{path}[{i}]"), value)));
+                open.extend(
+                    list.iter()
+                        .enumerate()
+                        .map(|(i, value)| (format!("{path}[{i}]"), value)),
+                );
             }
             leaf => {
                 out.insert(path, leaf.to_string());

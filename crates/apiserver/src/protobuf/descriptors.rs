@@ -259,7 +259,9 @@ mod tests {
         let descriptors = Descriptors::shipped();
         for resource in &crate::registry::Registry::new().catalogue().resources {
             assert!(
-                descriptors.of_kind(&resource.api_version(), &resource.kind).is_some(),
+                descriptors
+                    .of_kind(&resource.api_version(), &resource.kind)
+                    .is_some(),
                 "{} {}",
                 resource.api_version(),
                 resource.kind

@@ -114,7 +114,10 @@ pub(super) fn float(bits: u64) -> Result<Value, Fault> {
 }
 
 /// The low 32 bits, as Go reads them: a negative number is sign-extended to 64 on the wire.
-#[expect(clippy::cast_possible_truncation, reason = "the high half carries only the sign")]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the high half carries only the sign"
+)]
 pub(super) fn int32(value: u64) -> i32 {
     value as i32
 }
@@ -177,10 +180,7 @@ mod tests {
     fn a_quantity_is_its_text() {
         assert_eq!(quantity(&[b"\x0a\x04500m"]), Ok(json!("500m")));
         assert_eq!(quantity(&[]), Ok(json!("0")));
-        assert_eq!(
-            quantity(&[b"\x08\x01"]),
-            Err(wrong(Wire::Varint(1), "string"))
-        );
+        assert_eq!(quantity(&[b"\x08\x01"]), Err(wrong(Wire::Varint(1), "string")));
     }
 
     #[test]

@@ -47,7 +47,9 @@ pub enum Error {
     #[error("{0}")]
     Envelope(Fault),
     /// It is of a kind that is not known.
-    #[error("no kind {kind:?} is registered for version {api_version:?} in scheme \"pkg/runtime/scheme.go:111\"")]
+    #[error(
+        "no kind {kind:?} is registered for version {api_version:?} in scheme \"pkg/runtime/scheme.go:111\""
+    )]
     UnknownKind {
         /// As the body has it.
         api_version: String,

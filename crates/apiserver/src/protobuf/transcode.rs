@@ -244,10 +244,9 @@ fn scalar(kind: Type, wire: Wire<'_>, field: &Field) -> Result<Option<Value>, Fa
         (Type::Int32, Wire::Varint(value)) => leaf::int32(value).into(),
         (Type::Int64, Wire::Varint(value)) => value.cast_signed().into(),
         (Type::Float64, Wire::Fixed64(bits)) => leaf::float(bits)?,
-        (
-            Type::String | Type::Bytes | Type::Bool | Type::Int32 | Type::Int64 | Type::Float64,
-            wire,
-        ) => return Err(wrong(wire, &field.name)),
+        (Type::String | Type::Bytes | Type::Bool | Type::Int32 | Type::Int64 | Type::Float64, wire) => {
+            return Err(wrong(wire, &field.name));
+        }
         _ => return Ok(None),
     }))
 }

@@ -51,7 +51,11 @@ impl<'a> Reader<'a> {
                 }
             }
         }
-        if open_groups == 0 { Ok(None) } else { Err(Fault::Eof) }
+        if open_groups == 0 {
+            Ok(None)
+        } else {
+            Err(Fault::Eof)
+        }
     }
 
     fn tag(&mut self) -> Result<(u32, u8), Fault> {
