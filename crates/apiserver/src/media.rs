@@ -152,7 +152,12 @@ fn summary(body: &[u8]) -> String {
     let mut text = match shown {
         [] => return "<empty>".into(),
         [b'{', ..] => String::from_utf8_lossy(shown).into_owned(),
-        shown => shown.iter().map(|byte| format!("{byte:02x}")).collect(),
+        shown => {
+            let digits = shown.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+            digits
+                .filter_map(|digit| char::from_digit(digit.into(), 16))
+                .collect()
+        }
     };
     if body.len() > LENGTH {
         text.push_str(" ...");

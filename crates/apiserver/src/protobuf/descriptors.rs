@@ -142,8 +142,12 @@ impl Message {
 struct Facts {
     kinds: HashMap<String, String>,
     forms: HashMap<String, Form>,
-    messages: BTreeMap<String, BTreeMap<u8, (Box<str>, String, String)>>,
+    /// Name → its fields by number.
+    messages: BTreeMap<String, BTreeMap<u8, FieldFacts>>,
 }
+
+/// JSON name, Go type, rule.
+type FieldFacts = (Box<str>, String, String);
 
 impl Facts {
     fn descriptors(self) -> Result<Descriptors, String> {

@@ -133,17 +133,10 @@ fn varint(wire: Wire<'_>, field: &str) -> Result<u64, Fault> {
 mod tests {
     use serde_json::json;
 
-    use super::*;
+    use super::{super::tests::number, *};
 
     fn seconds(value: i64) -> Vec<u8> {
-        let mut bytes = vec![0x08];
-        let mut rest = value.cast_unsigned();
-        while rest > 0x7f {
-            bytes.push((rest & 0x7f) as u8 | 0x80);
-            rest >>= 7;
-        }
-        bytes.push(rest as u8);
-        bytes
+        number(1, value.cast_unsigned())
     }
 
     #[test]

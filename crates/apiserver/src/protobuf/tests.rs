@@ -15,18 +15,21 @@ fn field(number: u64, content: impl AsRef<[u8]>) -> Vec<u8> {
 }
 
 /// Field `number` as a number.
-fn number(number: u64, value: u64) -> Vec<u8> {
+pub(super) fn number(number: u64, value: u64) -> Vec<u8> {
     [varint(number << 3), varint(value)].concat()
 }
 
 fn varint(mut value: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
-    while value > 0x7f {
-        bytes.push((value & 0x7f) as u8 | 0x80);
+    loop {
+        let low = u8::try_from(value & 0x7f).expect("seven bits");
         value >>= 7;
+        if value == 0 {
+            bytes.push(low);
+            return bytes;
+        }
+        bytes.push(low | 0x80);
     }
-    bytes.push(value as u8);
-    bytes
 }
 
 fn body(api_version: &str, kind: &str, raw: &[Vec<u8>]) -> Vec<u8> {

@@ -293,8 +293,8 @@ impl Form {
     /// The JSON of a message with these fields.
     fn of(self, mut fields: Fields) -> Value {
         let mut take = |name: &str| fields.remove(name).unwrap_or_default();
-        let preferred = match self {
-            Self::Object => return fields.into(),
+        match self {
+            Self::Object => fields.into(),
             Self::List => take("items"),
             Self::SchemaOrBool => match take("schema") {
                 Value::Null => take("allows"),
@@ -308,7 +308,6 @@ impl Form {
                 Value::Null => take("schema"),
                 names => names,
             },
-        };
-        preferred
+        }
     }
 }
