@@ -6,13 +6,13 @@
 //!
 //! kubectl and client-go's typed clients send objects so; answers are JSON, which all of them take. The tree is the one
 //! that Go's JSON encoder makes of the Go object: what it writes for zeros, pointers and empty lists is a fact of each
-//! field in the [`descriptors`], not a guess from the wire.
+//! field in the descriptors, not a guess from the wire.
 //!
 //! The reader is our own, because the descriptors are: a reduced form of 17 KB with the facts that a `.proto` file
 //! does not have, where a protobuf library wants code or full descriptors for half a thousand messages and would still
 //! leave JSON names, inlined structs and zeros to us.
 //!
-//! A body can be anything. Nesting ([`MAX_DEPTH`]) and the number of values ([`MAX_VALUES`]) are bounded, lengths are
+//! A body can be anything. Nesting (`MAX_DEPTH`) and the number of values (`MAX_VALUES`) are bounded, lengths are
 //! checked before anything is allocated, and nothing panics.
 
 mod descriptors;
