@@ -160,6 +160,11 @@ mod tests {
             (seconds(0), true, Ok(json!("1970-01-01T00:00:00.000000Z"))),
             (vec![], false, Ok(Value::Null)),
             (seconds(ZERO_TIME), true, Ok(Value::Null)),
+            (
+                [seconds(ZERO_TIME), number(2, 999)].concat(),
+                true,
+                Ok(Value::Null),
+            ),
             (seconds(ZERO_TIME + 1), false, Ok(json!("0001-01-01T00:00:01Z"))),
             (seconds(ZERO_TIME - 1), false, Err(Fault::Time)),
             (seconds(i64::MAX), false, Err(Fault::Time)),
