@@ -37,6 +37,7 @@ mod media;
 mod object;
 mod openapi;
 mod particular;
+pub mod protobuf;
 mod registry;
 mod request;
 mod schema;

@@ -20,7 +20,7 @@ pub(super) fn decode(
     encoding: Encoding,
     validation: FieldValidation,
 ) -> Result<(Object, Vec<String>), Status> {
-    let value = media::decode(body, encoding, &resource.kind)?;
+    let value = media::decode_object(body, encoding, resource)?;
     let object = as_kind(value, resource)?;
     conform(object, resource, validation)
 }
