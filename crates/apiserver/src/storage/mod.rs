@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn keys_are_ordered_as_their_texts() {
-        let mut keys = vec![
+        let mut keys = [
             Key::new("a", "x"),
             Key::new("a-b", "x"),
             Key::new("a", "a"),
