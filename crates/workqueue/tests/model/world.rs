@@ -100,6 +100,13 @@ impl World {
 
     /// Does a step on both sides and compares them. Returns false if there was nothing to do.
     pub(crate) async fn step(&mut self, step: &Step) -> bool {
+        let done = self.step_unseen(step).await;
+        self.compare();
+        done
+    }
+
+    /// Does a step without a look at the queue afterwards, which could put things right that were wrong.
+    pub(crate) async fn step_unseen(&mut self, step: &Step) -> bool {
         match *step {
             Step::Add { key, priority } => {
                 self.queue.add_with(
@@ -171,7 +178,6 @@ impl World {
                 self.model.close();
             }
         }
-        self.compare();
         true
     }
 
