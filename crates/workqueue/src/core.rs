@@ -260,14 +260,15 @@ impl<K> Core<K> {
         match slot.wanted {
             Wanted::No => {
                 slot.wanted = Wanted::Now(priority);
-                let depth = self.ready.want(priority);
+                let depth = if running {
+                    self.ready.want(priority)
+                } else {
+                    self.ready.want_and_push(id, priority)
+                };
                 if let Some(metrics) = &self.config.metrics {
                     slot.since = Some(now.get());
                     metrics.added();
                     metrics.depth(priority, depth);
-                }
-                if !running {
-                    self.ready.push(id, priority);
                 }
             }
             Wanted::Later(old) => {
