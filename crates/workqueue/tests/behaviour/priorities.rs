@@ -151,7 +151,7 @@ fn without_ageing_a_low_key_waits_for_all_urgent_ones() {
 fn ageing_holds_under_a_stream_of_new_and_raised_keys() {
     let queue = WorkQueue::builder().ageing(Ageing::passes(4)).build();
     queue.add_with(0, at(-100));
-    for urgent in 1.. {
+    for urgent in 1..100 {
         queue.add_with(urgent, at(1));
         queue.add_with(-1, at(urgent));
         let taken = queue.try_take().unwrap();
@@ -162,6 +162,7 @@ fn ageing_holds_under_a_stream_of_new_and_raised_keys() {
             return;
         }
     }
+    panic!("the oldest key starves");
 }
 
 /// A queue that shrinks moves its keys together in memory. Nobody notices: not the order, not the ages, not the hands, not
