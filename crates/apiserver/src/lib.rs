@@ -30,12 +30,15 @@
 //! ```
 
 mod body;
+mod defaults;
 mod definitions;
 mod discovery;
+mod golang;
 mod https;
 mod media;
 mod object;
 mod particular;
+mod patch;
 mod registry;
 mod request;
 mod schema;

@@ -1,10 +1,10 @@
-//! The forms in which objects and patches travel.
+//! The forms in which objects travel.
 
 use bytes::Bytes;
 use http::HeaderMap;
 use serde_json::Value;
 
-use crate::{registry::Resource, status::Status};
+use crate::status::Status;
 
 /// What bodies may be in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +68,8 @@ impl Encoding {
     }
 }
 
-fn media_type(headers: &HeaderMap, header: http::HeaderName) -> &str {
+/// The media type that a header names, without its parameters.
+pub(crate) fn media_type(headers: &HeaderMap, header: http::HeaderName) -> &str {
     let value = headers
         .get(header)
         .and_then(|value| value.to_str().ok())
@@ -78,75 +79,34 @@ fn media_type(headers: &HeaderMap, header: http::HeaderName) -> &str {
 
 /// Reads a body; `kind` is what the refusal calls the thing that was expected.
 pub(crate) fn decode(body: &[u8], encoding: Encoding, kind: &str) -> Result<Value, Status> {
-    let refuse = |why: String| {
-        let shown = if body.is_empty() {
-            "<empty>".into()
-        } else {
-            String::from_utf8_lossy(body)
-        };
-        Status::bad_request(format!(
-            "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse error: {why} ({})",
-            &shown[..shown.floor_char_boundary(1024)]
-        ))
-    };
     match encoding {
         Encoding::Json => serde_json::from_slice(body).map_err(|error| {
-            refuse(if error.is_eof() {
+            let why = if error.is_eof() {
                 "unexpected end of JSON input".into()
             } else {
                 error.to_string()
-            })
+            };
+            unrecognized(body, kind, &why)
         }),
-        Encoding::Yaml => serde_yaml_ng::from_slice(body).map_err(|error| refuse(error.to_string())),
-    }
-}
-
-/// The patch types that are understood.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PatchKind {
-    Json,
-    Merge,
-}
-
-const PATCH_TYPES: [&str; 2] = ["application/json-patch+json", "application/merge-patch+json"];
-
-/// A patch that was read and can be applied any number of times.
-#[derive(Debug)]
-pub(crate) enum Patch {
-    Json(json_patch::Patch),
-    Merge(Value),
-}
-
-impl PatchKind {
-    pub(crate) fn of_body(headers: &HeaderMap) -> Result<Self, Status> {
-        match media_type(headers, http::header::CONTENT_TYPE) {
-            "application/json-patch+json" => Ok(Self::Json),
-            "application/merge-patch+json" => Ok(Self::Merge),
-            "application/strategic-merge-patch+json" | "application/apply-patch+yaml" => {
-                Err(Status::unsupported_media_type(&PATCH_TYPES))
-            }
-            _ => Err(Status::unknown_patch_type()),
-        }
-    }
-
-    pub(crate) fn decode(self, body: &[u8], resource: &Resource) -> Result<Patch, Status> {
-        match self {
-            Self::Json => serde_json::from_slice(body)
-                .map(Patch::Json)
-                .map_err(|_| Status::patch_rejected()),
-            Self::Merge => decode(body, Encoding::Json, &resource.kind).map(Patch::Merge),
+        Encoding::Yaml => {
+            serde_yaml_ng::from_slice(body).map_err(|error| unrecognized(body, kind, &error.to_string()))
         }
     }
 }
 
-impl Patch {
-    pub(crate) fn apply(&self, value: &mut Value) -> Result<(), Status> {
-        match self {
-            Self::Json(patch) => json_patch::patch(value, patch).map_err(|_| Status::patch_rejected()),
-            Self::Merge(patch) => {
-                json_patch::merge(value, patch);
-                Ok(())
-            }
-        }
-    }
+/// The refusal of a body that does not say what it is; it quotes the beginning, as hex where it is no JSON object.
+pub(crate) fn unrecognized(body: &[u8], kind: &str, why: &str) -> Status {
+    const QUOTED: usize = 30;
+    let (head, more) = match body.get(..QUOTED) {
+        Some(head) if body.len() > QUOTED => (head, " ..."),
+        _ => (body, ""),
+    };
+    let shown = match head {
+        [] => "<empty>".to_owned(),
+        [b'{', ..] => String::from_utf8_lossy(head).into_owned(),
+        _ => head.iter().map(|byte| format!("{byte:02x}")).collect(),
+    };
+    Status::bad_request(format!(
+        "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse error: {why} ({shown}{more})"
+    ))
 }

@@ -17,7 +17,8 @@ use serde_json::json;
 use crate::{
     body::Body,
     discovery,
-    media::{self, Encoding, PatchKind},
+    media::{self, Encoding},
+    patch::PatchKind,
     registry::{self, Registry},
     request::{Query, Route, Target, Verb},
     selector::Selector,
@@ -200,7 +201,7 @@ impl Server {
             }
             Verb::Patch if matches!(&*target.subresource, "" | "status") => {
                 let options = WriteOptions::of(&query, "PatchOptions")?;
-                let kind = PatchKind::of_body(&parts.headers)?;
+                let kind = PatchKind::of_body(&parts.headers, &target.resource)?;
                 api.patch(target, &options, &collect(body).await?, kind)?
             }
             Verb::Delete | Verb::DeleteCollection => {

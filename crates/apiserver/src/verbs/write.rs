@@ -5,16 +5,17 @@ use serde_json::Value;
 
 use super::{
     Answer, Api, WriteOptions,
-    conform::{as_kind, check, conform, decode},
+    conform::{check, check_kind, conform, decode, judge},
     invalid, rendered,
 };
 use crate::{
-    media::{Encoding, PatchKind},
+    media::Encoding,
     object::Object,
     particular,
+    patch::PatchKind,
     registry::Resource,
     request::Target,
-    schema::{FieldError, Problem},
+    schema::{FieldError, Problem, Schema},
     status::Status,
     storage::{Change, Conflict, Entry, Expect, Key, Revision},
     validation,
@@ -139,15 +140,32 @@ impl Api {
         kind: PatchKind,
     ) -> Result<Answer, Status> {
         let resource = &target.resource;
-        let patch = kind.decode(body, resource)?;
+        let (patch, remarks) = kind.decode(body)?;
+        let schema = resource.schema.as_ref().map(Schema::view);
         for _ in 0..RACES {
             let entry = self.current(target)?;
             let old = entry.object.decode();
             let mut value = old.clone().into_value();
             value["apiVersion"] = resource.api_version().into();
-            patch.apply(&mut value)?;
-            let object = as_kind(value, resource)?;
-            let (mut object, warnings) = conform(object, resource, options.field_validation)?;
+            patch.apply(schema, &mut value)?;
+            let quoted = patch.quoted(&value);
+            let refused = |why: String| {
+                let problem = Problem::Invalid(quoted.as_str().into(), why);
+                Status::invalid("", "", "", &[FieldError::new("patch", problem)])
+            };
+            let said = |key: &str| value[key].as_str().unwrap_or_default();
+            check_kind(said("kind"), said("apiVersion"), resource).map_err(refused)?;
+            value["kind"] = resource.kind.to_string().into();
+            value["apiVersion"] = resource.api_version().into();
+            let (mut object, unknown) = conform(value, resource, kind.source()).map_err(refused)?;
+            let problems = remarks.iter().cloned().chain(unknown).collect();
+            let warnings = judge(problems, options.field_validation).map_err(refused)?;
+            if object.name().is_empty() {
+                return Err(Status::bad_request(format!(
+                    "the name of the object ({} based on URL) was undeterminable: name must be provided",
+                    target.name
+                )));
+            }
             place(&mut object, target)?;
             let said = object.meta("resourceVersion");
             if !said.is_empty() && said != entry.revision.to_string() {
@@ -308,7 +326,8 @@ fn prepare_update(object: &mut Object, old: &Object, target: &Target) -> Vec<Fie
     let mut errors = Vec::new();
     if object.metadata().contains_key("uid") && object.meta("uid") != old.meta("uid") {
         let problem = Problem::Invalid(object.meta("uid").into(), "field is immutable".into());
-        errors.push(FieldError::new("metadata.uid", problem));
+        // Two of the real server's checks look at it.
+        errors.extend(vec![FieldError::new("metadata.uid", problem); 2]);
     }
     for key in [
         "uid",
