@@ -29,6 +29,7 @@
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(example()).unwrap();
 //! ```
 
+mod admission;
 mod body;
 mod defaults;
 mod definitions;
@@ -46,6 +47,7 @@ mod selector;
 mod server;
 mod status;
 pub mod storage;
+mod strategies;
 mod validation;
 mod verbs;
 mod world;

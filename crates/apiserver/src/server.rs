@@ -81,6 +81,7 @@ impl Builder {
             registry: Registry::new(),
             world: World::new(self.epoch, self.seed),
             definitions: parking_lot::Mutex::new(()),
+            allotting: parking_lot::Mutex::new(()),
         });
         api.start();
         Server { api }

@@ -47,6 +47,15 @@ pub(crate) fn canonical(value: &Value) -> Result<String, String> {
     Ok(shown(nanos, form))
 }
 
+/// An amount in billionths; none if it is no amount.
+pub(crate) fn nanos(value: &Value) -> Option<i128> {
+    match value {
+        Value::String(text) => parse(text).map(|(nanos, _)| nanos),
+        Value::Number(number) => parse(&number.to_string()).map(|(nanos, _)| nanos),
+        _ => None,
+    }
+}
+
 fn parse(text: &str) -> Option<(i128, Form)> {
     let (negative, rest) = match text.as_bytes().first()? {
         b'-' => (true, &text[1..]),

@@ -74,6 +74,20 @@ fn prune_custom(value: &mut Value, resource: &Resource) -> Result<Vec<String>, S
     Ok(unknown)
 }
 
+/// Brings a built-in kind's object back into the form that Go gives it, after the server has changed it.
+pub(super) fn normalize(object: &mut Object, resource: &Resource) {
+    let Some(schema) = resource.schema.as_ref().filter(|_| !resource.custom) else {
+        return;
+    };
+    let mut value = Value::Object(std::mem::take(object.fields_mut()));
+    // What the server itself has put there fits.
+    let fits = schema::decode(schema.view(), &mut value, Source::Json);
+    debug_assert!(fits.is_ok(), "{fits:?}");
+    if let Value::Object(fields) = value {
+        *object.fields_mut() = fields;
+    }
+}
+
 /// What becomes of the problems with fields: warnings, nothing, or the refusal.
 pub(super) fn judge(problems: Vec<String>, validation: FieldValidation) -> Result<Vec<String>, String> {
     match validation {
