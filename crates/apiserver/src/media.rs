@@ -1,4 +1,4 @@
-//! The forms in which objects and patches travel.
+//! The forms in which objects travel.
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -74,7 +74,8 @@ impl Encoding {
     }
 }
 
-fn media_type(headers: &HeaderMap, header: http::HeaderName) -> &str {
+/// The media type that a header names, without its parameters.
+pub(crate) fn media_type(headers: &HeaderMap, header: http::HeaderName) -> &str {
     let value = headers
         .get(header)
         .and_then(|value| value.to_str().ok())
@@ -84,21 +85,18 @@ fn media_type(headers: &HeaderMap, header: http::HeaderName) -> &str {
 
 /// Reads a body; `kind` is what the refusal calls the thing that was expected.
 pub(crate) fn decode(body: &[u8], encoding: Encoding, kind: &str) -> Result<Value, Status> {
-    let refuse = |why: String| {
-        Status::bad_request(format!(
-            "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse error: {why} ({})",
-            summary(body)
-        ))
-    };
     match encoding {
         Encoding::Json => serde_json::from_slice(body).map_err(|error| {
-            refuse(if error.is_eof() {
+            let why = if error.is_eof() {
                 "unexpected end of JSON input".into()
             } else {
                 error.to_string()
-            })
+            };
+            unrecognized(body, kind, &why)
         }),
-        Encoding::Yaml => serde_yaml_ng::from_slice(body).map_err(|error| refuse(error.to_string())),
+        Encoding::Yaml => {
+            serde_yaml_ng::from_slice(body).map_err(|error| unrecognized(body, kind, &error.to_string()))
+        }
         Encoding::Protobuf => decode_protobuf(body, "", kind),
     }
 }
@@ -145,72 +143,25 @@ fn decode_protobuf(body: &[u8], api_version: &str, expected: &str) -> Result<Val
     })
 }
 
-/// A body as the real server repeats it: text if it looks like JSON.
+/// The refusal of a body that does not say what it is.
+pub(crate) fn unrecognized(body: &[u8], kind: &str, why: &str) -> Status {
+    Status::bad_request(format!(
+        "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse error: {why} ({})",
+        summary(body)
+    ))
+}
+
+/// The beginning of a body as the real server quotes it: as hex where it is no JSON object.
 fn summary(body: &[u8]) -> String {
-    const LENGTH: usize = 1024;
-    let shown = &body[..body.len().min(LENGTH)];
-    let mut text = match shown {
-        [] => return "<empty>".into(),
-        [b'{', ..] => String::from_utf8_lossy(shown).into_owned(),
-        shown => {
-            let digits = shown.iter().flat_map(|byte| [byte >> 4, byte & 15]);
-            digits
-                .filter_map(|digit| char::from_digit(digit.into(), 16))
-                .collect()
-        }
+    const QUOTED: usize = 30;
+    let (head, more) = match body.get(..QUOTED) {
+        Some(head) if body.len() > QUOTED => (head, " ..."),
+        _ => (body, ""),
     };
-    if body.len() > LENGTH {
-        text.push_str(" ...");
-    }
-    text
-}
-
-/// The patch types that are understood.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PatchKind {
-    Json,
-    Merge,
-}
-
-const PATCH_TYPES: [&str; 2] = ["application/json-patch+json", "application/merge-patch+json"];
-
-/// A patch that was read and can be applied any number of times.
-#[derive(Debug)]
-pub(crate) enum Patch {
-    Json(json_patch::Patch),
-    Merge(Value),
-}
-
-impl PatchKind {
-    pub(crate) fn of_body(headers: &HeaderMap) -> Result<Self, Status> {
-        match media_type(headers, http::header::CONTENT_TYPE) {
-            "application/json-patch+json" => Ok(Self::Json),
-            "application/merge-patch+json" => Ok(Self::Merge),
-            "application/strategic-merge-patch+json" | "application/apply-patch+yaml" => {
-                Err(Status::unsupported_media_type(&PATCH_TYPES))
-            }
-            _ => Err(Status::unknown_patch_type()),
-        }
-    }
-
-    pub(crate) fn decode(self, body: &[u8], resource: &Resource) -> Result<Patch, Status> {
-        match self {
-            Self::Json => serde_json::from_slice(body)
-                .map(Patch::Json)
-                .map_err(|_| Status::patch_rejected()),
-            Self::Merge => decode(body, Encoding::Json, &resource.kind).map(Patch::Merge),
-        }
-    }
-}
-
-impl Patch {
-    pub(crate) fn apply(&self, value: &mut Value) -> Result<(), Status> {
-        match self {
-            Self::Json(patch) => json_patch::patch(value, patch).map_err(|_| Status::patch_rejected()),
-            Self::Merge(patch) => {
-                json_patch::merge(value, patch);
-                Ok(())
-            }
-        }
-    }
+    let shown = match head {
+        [] => "<empty>".to_owned(),
+        [b'{', ..] => String::from_utf8_lossy(head).into_owned(),
+        _ => head.iter().map(|byte| format!("{byte:02x}")).collect(),
+    };
+    format!("{shown}{more}")
 }

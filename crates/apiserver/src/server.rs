@@ -17,8 +17,9 @@ use serde_json::json;
 use crate::{
     body::Body,
     discovery,
-    media::{self, Encoding, PatchKind},
+    media::{self, Encoding},
     openapi::{self, Document},
+    patch::PatchKind,
     registry::{self, Catalogue, Registry},
     request::{Query, Route, Target, Verb},
     selector::Selector,
@@ -89,6 +90,7 @@ impl Builder {
             registry: Registry::new(),
             world: World::new(self.epoch, self.seed),
             definitions: parking_lot::Mutex::new(()),
+            allotting: parking_lot::Mutex::new(()),
         });
         api.start();
         Server { api }
@@ -221,7 +223,7 @@ impl Server {
             }
             Verb::Patch if matches!(&*target.subresource, "" | "status") => {
                 let options = WriteOptions::of(&query, "PatchOptions")?;
-                let kind = PatchKind::of_body(&parts.headers)?;
+                let kind = PatchKind::of_body(&parts.headers, &target.resource)?;
                 api.patch(target, &options, &collect(body).await?, kind)?
             }
             Verb::Delete | Verb::DeleteCollection => {
@@ -244,7 +246,10 @@ impl Server {
             Verb::Create | Verb::Update | Verb::Patch => {
                 let options = WriteOptions::of(&query, "UpdateOptions")?;
                 let input = if verb == Verb::Patch {
-                    Input::Patch(collect(body).await?, PatchKind::of_body(&parts.headers)?)
+                    Input::Patch(
+                        collect(body).await?,
+                        PatchKind::of_body(&parts.headers, &target.resource)?,
+                    )
                 } else {
                     Input::Object(collect(body).await?, Encoding::of_body(&parts.headers)?)
                 };

@@ -149,10 +149,12 @@ impl Status {
         } else {
             format!("{kind}.{group}")
         };
-        let texts: Vec<_> = errors
-            .iter()
-            .map(|e| format!("{}: {}", e.field, e.message()))
-            .collect();
+        let mut texts: Vec<String> = Vec::with_capacity(errors.len());
+        for text in errors.iter().map(|e| format!("{}: {}", e.field, e.message())) {
+            if !texts.contains(&text) {
+                texts.push(text);
+            }
+        }
         let said = if texts.len() == 1 {
             texts[0].clone()
         } else {
@@ -170,7 +172,9 @@ impl Status {
         if !group.is_empty() {
             details.insert("group".into(), group.into());
         }
-        details.insert("kind".into(), kind.into());
+        if !kind.is_empty() {
+            details.insert("kind".into(), kind.into());
+        }
         let cause = |e: &FieldError| json!({"reason": e.reason(), "message": e.message(), "field": e.field});
         status.with_causes(errors.iter().map(cause).collect())
     }
@@ -277,6 +281,16 @@ impl Status {
             413,
             "RequestEntityTooLarge",
             format!("Request entity too large: limit is {limit}"),
+        )
+    }
+
+    pub(crate) fn too_many_operations(limit: usize, count: usize) -> Self {
+        Self::new(
+            413,
+            "RequestEntityTooLarge",
+            format!(
+                "Request entity too large: The allowed maximum operations in a JSON patch is {limit}, got {count}"
+            ),
         )
     }
 

@@ -35,30 +35,46 @@ pub(crate) struct SchemaFacts {
 
 pub(super) fn schema_facts() -> &'static SchemaFacts {
     static FACTS: LazyLock<SchemaFacts> = LazyLock::new(|| {
-        let Facts { kinds, schemas, .. } = Facts::read();
+        let Facts { kinds, schemas, .. } = unpacked(include_bytes!("../../data/kinds.json.gz"));
         SchemaFacts { kinds, schemas }
     });
     &FACTS
 }
 
+/// Whether a kind is built in at a version, be it served as a resource or not.
+pub(super) fn is_kind(group: &str, version: &str, kind: &str) -> bool {
+    BUILT_IN.kinds.contains_key(&format!("{group}/{version}/{kind}"))
+}
+
 struct BuiltIn {
     version: Value,
     catalogue: Arc<Catalogue>,
+    kinds: BTreeMap<String, String>,
     object_meta: Schema,
 }
 
 static BUILT_IN: LazyLock<BuiltIn> = LazyLock::new(|| {
-    let facts = Facts::read();
-    let graph = Arc::new(Graph::of_built_ins(&facts.schemas).expect("shipped with the crate"));
+    let facts: Facts = unpacked(include_bytes!("../../data/kinds.json.gz"));
+    let types: Map<String, Value> = unpacked(include_bytes!("../../data/types.json.gz"));
+    let graph = Arc::new(Graph::of_built_ins(&facts.schemas, &types).expect("shipped with the crate"));
     let object_meta = graph
         .named("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta")
         .expect("every server has it");
     BuiltIn {
         catalogue: Arc::new(facts.catalogue(&graph)),
         version: facts.version,
+        kinds: facts.kinds,
         object_meta,
     }
 });
+
+fn unpacked<T: serde::de::DeserializeOwned>(packed: &[u8]) -> T {
+    let mut text = Vec::new();
+    flate2::read::GzDecoder::new(packed)
+        .read_to_end(&mut text)
+        .expect("shipped with the crate");
+    serde_json::from_slice(&text).expect("shipped with the crate")
+}
 
 #[derive(Deserialize)]
 struct Facts {
@@ -100,15 +116,6 @@ struct ResourceFacts {
 }
 
 impl Facts {
-    fn read() -> Self {
-        let packed = include_bytes!("../../data/kinds.json.gz");
-        let mut text = Vec::new();
-        flate2::read::GzDecoder::new(&packed[..])
-            .read_to_end(&mut text)
-            .expect("shipped with the crate");
-        serde_json::from_slice(&text).expect("shipped with the crate")
-    }
-
     fn catalogue(&self, graph: &Arc<Graph>) -> Catalogue {
         let groups = self.groups.iter().map(|g| Group {
             name: g.name.clone(),

@@ -236,3 +236,8 @@ pub(crate) fn version() -> &'static Value {
 pub(crate) fn object_meta() -> &'static Schema {
     built_in::object_meta()
 }
+
+/// Whether a kind is built in at a version, be it served as a resource or not.
+pub(crate) fn is_kind(group: &str, version: &str, kind: &str) -> bool {
+    built_in::is_kind(group, version, kind)
+}

@@ -10,7 +10,8 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::{
-    media::{Encoding, PatchKind},
+    media::Encoding,
+    patch::PatchKind,
     request::{Target, Verb},
     status::Status,
     verbs::{Answer, Api, WriteOptions},

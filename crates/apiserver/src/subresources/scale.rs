@@ -4,8 +4,9 @@ use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    media::{self, Encoding, PatchKind},
+    media::{self, Encoding},
     object::Object,
+    patch::PatchKind,
     registry::Resource,
     request::Target,
     schema::{FieldError, Problem},
@@ -67,9 +68,10 @@ impl Api {
         body: &Bytes,
         kind: PatchKind,
     ) -> Result<Answer, Status> {
-        let patch = kind.decode(body, &target.resource)?;
+        let (patch, _) = kind.decode(body)?;
         self.set_scale(target, options, |mut scale| {
-            patch.apply(&mut scale)?;
+            // A scale has no lists: a strategic merge of it is a plain one.
+            patch.apply(None, &mut scale)?;
             Ok(scale)
         })
     }

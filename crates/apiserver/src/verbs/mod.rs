@@ -39,6 +39,8 @@ pub(crate) struct Api {
     pub(crate) world: World,
     /// Held while what is served is brought in line with a stored definition.
     pub(crate) definitions: parking_lot::Mutex<()>,
+    /// Held while a service is given addresses and ports, and until it is written.
+    pub(crate) allotting: parking_lot::Mutex<()>,
 }
 
 /// What a verb answers with.
