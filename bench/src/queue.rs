@@ -44,14 +44,14 @@ const RIVALS: [&str; 2] = ["client-go", "controller-runtime"];
 
 /// Prints the table.
 pub(crate) fn bench() -> anyhow::Result<()> {
-    let go = GoRivals::build()?;
-    if go.is_none() {
-        println!("There is no Go here to build the rivals with, so these are our figures alone.\n");
+    let go = GoRivals::build();
+    if let Err(reason) = &go {
+        println!("These are our figures alone: {reason:#}.\n");
     }
     print_head();
     for Case { name, title, ours } in CASES {
         let mut contenders: Vec<Contender<'_>> = vec![("windlass", Box::new(move || Ok(ours())))];
-        if let Some(go) = &go {
+        if let Ok(go) = &go {
             for rival in RIVALS {
                 contenders.push((rival, Box::new(move || go.measure(rival, name))));
             }

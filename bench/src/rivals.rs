@@ -16,27 +16,27 @@ pub(crate) struct GoRivals {
 }
 
 impl GoRivals {
-    /// Builds the program; `None` if there is no Go here.
-    pub(crate) fn build() -> anyhow::Result<Option<Self>> {
-        if Command::new("go").arg("version").output().is_err() {
-            return Ok(None);
-        }
+    /// Builds the program. Without Go, or without the rivals' modules, there is none: the reason why.
+    pub(crate) fn build() -> anyhow::Result<Self> {
         let directory = tempfile::tempdir().context("a place for the rivals' program")?;
         let program = directory.path().join("rivals");
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("rivals/go");
-        let build = Command::new("go")
+        let mut build = Command::new("go");
+        build
             .args(["build", "-o"])
             .arg(&program)
             .arg(".")
-            .current_dir(source)
-            .status()?;
-        if !build.success() {
-            bail!("the Go rivals do not build: {build}");
+            .current_dir(source);
+        let status = build
+            .status()
+            .context("there is no Go here to build the rivals with")?;
+        if !status.success() {
+            bail!("the Go rivals do not build: {status}");
         }
-        Ok(Some(Self {
+        Ok(Self {
             program,
             _directory: directory,
-        }))
+        })
     }
 
     /// Measures one rival on one case, in a process of its own.

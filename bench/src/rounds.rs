@@ -23,7 +23,7 @@ pub(crate) fn compare(case: &str, contenders: &[Contender<'_>]) -> anyhow::Resul
         let least = measured.iter().map(|one| one.nanos).fold(f64::INFINITY, f64::min);
         let most = measured.iter().map(|one| one.nanos).fold(0.0, f64::max);
         println!(
-            "| {case:<44} | {name:<18} | {nanos:>9.1} | {:>17} | {:>5.2} | {allocations:>10.3} |",
+            "| {case:<44} | {name:<18} | {nanos:>9.1} | {:>17} | {:>5.2} | {allocations:>11.3} |",
             format!("{least:.1}–{most:.1}"),
             nanos / ours,
         );
@@ -34,7 +34,7 @@ pub(crate) fn compare(case: &str, contenders: &[Contender<'_>]) -> anyhow::Resul
 /// The head of the table.
 pub(crate) fn print_head() {
     println!(
-        "| {:<44} | {:<18} | {:>9} | {:>17} | {:>5} | {:>10} |",
+        "| {:<44} | {:<18} | {:>9} | {:>17} | {:>5} | {:>11} |",
         "case (per operation)", "queue", "median ns", "least–most ns", "ratio", "allocations"
     );
     println!(

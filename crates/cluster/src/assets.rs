@@ -76,6 +76,11 @@ impl Assets {
     }
 }
 
+/// The kubectl that belongs to the control plane which [`Cluster::real`](crate::Cluster::real) starts.
+pub fn kubectl() -> Result<PathBuf, Error> {
+    Assets::find(None)?.binary("kubectl")
+}
+
 fn cache_folder() -> PathBuf {
     let root = match std::env::var_os("XDG_CACHE_HOME").filter(|value| !value.is_empty()) {
         Some(root) => PathBuf::from(root),

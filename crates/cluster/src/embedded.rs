@@ -134,27 +134,27 @@ impl Served {
         let folder = private_folder(&std::env::temp_dir())?;
         let server = server.clone();
         let task = runtime.spawn(async move {
-            let served = match tokio::net::TcpListener::from_std(listener) {
+            let ended = match tokio::net::TcpListener::from_std(listener) {
                 Ok(listener) => server.serve(listener, tls, std::future::pending()).await,
                 Err(error) => Err(error),
             };
-            if let Err(error) = served {
+            if let Err(error) = ended {
                 tracing::error!(%error, port, "the embedded API server stopped serving");
             }
         });
-        let served = Self {
+        let socket = Self {
             url: format!("https://127.0.0.1:{port}"),
             authority,
             folder,
             task,
         };
         let (user, group) = ADMINISTRATOR;
-        let access = served.access(user, &[group.to_owned()])?;
+        let access = socket.access(user, &[group.to_owned()])?;
         write_private(
-            &served.folder.path().join(kubeconfig::ADMINISTRATOR),
+            &socket.folder.path().join(kubeconfig::ADMINISTRATOR),
             &kubeconfig::text(&access),
         )?;
-        Ok(served)
+        Ok(socket)
     }
 
     fn access(&self, name: &str, groups: &[String]) -> Result<Kubeconfig, Error> {

@@ -43,7 +43,7 @@ mod kubeconfig;
 mod real;
 mod sandbox;
 
-pub use assets::{ETCD_VERSION, KUBERNETES_VERSION};
+pub use assets::{ETCD_VERSION, KUBERNETES_VERSION, kubectl};
 pub use cluster::{Backend, Cluster, User};
 pub use embedded::Embedded;
 pub use error::Error;

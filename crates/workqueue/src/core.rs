@@ -1,6 +1,8 @@
 //! The queue's state and every transition of it, under one lock and without waiting. [`WorkQueue`](crate::WorkQueue)
 //! is the lock around it, [`take`](crate::take) the waiting, [`Taken`](crate::Taken) the hand.
 
+mod ends;
+
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
@@ -8,13 +10,12 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::delays::Delays;
-use crate::list::NONE;
 use crate::now::Now;
 use crate::ready::{Ready, Turn};
 use crate::runs::Runs;
 use crate::slots::{Slots, Wanted};
 use crate::waiters::{Waiters, Wakes};
-use crate::{Add, Ageing, DelayedOnClose, Metrics, Outcome, Priority, RateLimiter};
+use crate::{Add, Ageing, DelayedOnClose, Metrics, Priority, RateLimiter};
 
 pub(crate) struct Core<K> {
     slots: Slots<K>,
@@ -218,91 +219,6 @@ impl<K> Core<K> {
         Hand { run, key, priority }
     }
 
-    /// The run is over and so is the reason for it: success, or no hope.
-    #[inline]
-    pub(crate) fn done(&mut self, run: u32) -> Ended<K> {
-        let now = Now::default();
-        let id = self.let_go(run, &now);
-        self.slots.get_mut(id).failures = 0;
-        self.ended(id)
-    }
-
-    /// The run is over, and another one shall follow after `delay`.
-    pub(crate) fn requeue(&mut self, run: u32, priority: Priority, delay: Duration) -> Ended<K> {
-        let now = Now::default();
-        let id = self.let_go(run, &now);
-        self.slots.get_mut(id).failures = 0;
-        if !self.closed {
-            self.want(id, priority, delay, false, &now);
-        }
-        self.ended(id)
-    }
-
-    /// The run failed.
-    pub(crate) fn fail(&mut self, run: u32, priority: Priority) -> (Outcome, Ended<K>) {
-        let now = Now::default();
-        let id = self.let_go(run, &now);
-        let outcome = self.failed(id, priority, &now);
-        (outcome, self.ended(id))
-    }
-
-    /// Takes the key out of the hand; if it was wanted again meanwhile, it is queued.
-    #[inline]
-    fn let_go(&mut self, run: u32, now: &Now) -> u32 {
-        self.settle(now);
-        let (id, started) = self.runs.end(run);
-        if let (Some(metrics), Some(started)) = (&self.config.metrics, started) {
-            metrics.ended(now.get().saturating_duration_since(started));
-        }
-        let slot = self.slots.get_mut(id);
-        slot.run = NONE;
-        if let Wanted::Now(priority) = slot.wanted {
-            self.ready.push(id, priority);
-        }
-        id
-    }
-
-    /// Removes the key unless it is still wanted.
-    #[inline]
-    fn ended(&mut self, id: u32) -> Ended<K> {
-        let removed = (self.slots.get(id).wanted == Wanted::No).then(|| self.remove(id));
-        Ended {
-            removed,
-            drained: self.closed && self.slots.is_empty(),
-        }
-    }
-
-    /// Decides what becomes of a key that failed.
-    fn failed(&mut self, id: u32, priority: Priority, now: &Now) -> Outcome {
-        let slot = self.slots.get_mut(id);
-        if self.config.max_retries.is_some_and(|max| slot.failures >= max) {
-            let failures = slot.failures.saturating_add(1);
-            slot.failures = 0;
-            if let Some(metrics) = &self.config.metrics {
-                metrics.dropped();
-            }
-            return Outcome::Dropped { failures };
-        }
-        if let Wanted::Now(_) = slot.wanted {
-            // It was added while it was worked on: it runs again at once, and no retry is needed on top.
-            slot.failures = slot.failures.saturating_add(1);
-            self.want_now(id, priority, now);
-            return Outcome::Retry {
-                after: Duration::ZERO,
-            };
-        }
-        if self.closed {
-            return Outcome::Closed;
-        }
-        let delay = self.count_failure(id, now);
-        self.want(id, priority, delay, false, now);
-        let after = match self.slots.get(id).wanted {
-            Wanted::Later(_) => self.delays.at(id).saturating_duration_since(now.get()),
-            Wanted::Now(_) | Wanted::No => Duration::ZERO,
-        };
-        Outcome::Retry { after }
-    }
-
     /// Counts a failure and asks the limiter how long the key has to wait.
     fn count_failure(&mut self, slot: u32, now: &Now) -> Duration {
         let slot = self.slots.get_mut(slot);
@@ -344,14 +260,15 @@ impl<K> Core<K> {
         match slot.wanted {
             Wanted::No => {
                 slot.wanted = Wanted::Now(priority);
-                let depth = self.ready.want(priority);
+                let depth = if running {
+                    self.ready.want(priority)
+                } else {
+                    self.ready.want_and_push(id, priority)
+                };
                 if let Some(metrics) = &self.config.metrics {
                     slot.since = Some(now.get());
                     metrics.added();
                     metrics.depth(priority, depth);
-                }
-                if !running {
-                    self.ready.push(id, priority);
                 }
             }
             Wanted::Later(old) => {
@@ -393,15 +310,23 @@ impl<K> Core<K> {
         let now = Now::default();
         self.settle(&now);
         let mut dropped = Vec::new();
-        if !self.closed {
-            self.closed = true;
-            while let (false, Some(slot)) = (
-                self.config.delayed_on_close == DelayedOnClose::Wait,
-                self.delays.first(),
-            ) {
-                match self.config.delayed_on_close {
-                    DelayedOnClose::RunNow => self.end_delay(slot, &now),
-                    DelayedOnClose::Drop | DelayedOnClose::Wait => dropped.extend(self.drop_delay(slot)),
+        // What is delayed on a closed queue was spared when it was closed.
+        let delayed = if self.closed {
+            DelayedOnClose::Wait
+        } else {
+            self.config.delayed_on_close
+        };
+        self.closed = true;
+        match delayed {
+            DelayedOnClose::Wait => {}
+            DelayedOnClose::RunNow => {
+                while let Some(slot) = self.delays.first() {
+                    self.end_delay(slot, &now);
+                }
+            }
+            DelayedOnClose::Drop => {
+                while let Some(slot) = self.delays.first() {
+                    dropped.extend(self.drop_delay(slot));
                 }
             }
         }

@@ -171,7 +171,8 @@ impl<K: Clone> WorkQueue<K> {
     /// Waits for a key and takes it; `None` once the queue is closed and nothing is left that could come.
     ///
     /// Cancellation-safe: a future that is dropped has taken nothing, and a wake-up that was meant for it goes to another.
-    /// Needs a tokio runtime with a timer if a key is delayed, and only then.
+    /// Needs a tokio runtime with a timer if a key is delayed, and only then. Returns at once while there are keys, so work
+    /// that never awaits anything should give way now and then (`tokio::task::yield_now`).
     pub async fn take(&self) -> Option<Taken<K>> {
         // Nearly always there is something, and then the machinery for waiting is not touched.
         if let Some(taken) = self.try_take() {

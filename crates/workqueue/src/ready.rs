@@ -116,20 +116,37 @@ impl Ready {
         self.wanted
     }
 
-    /// A slot of this priority is wanted now; returns how many of that class are. It must be [pushed](Self::push) as well
-    /// once it is in no hand.
+    /// A slot of this priority is wanted while it is still in a hand; returns how many of that class are wanted. It must be
+    /// [pushed](Self::push) when it leaves the hand.
     #[inline]
     pub(crate) fn want(&mut self, priority: Priority) -> usize {
-        self.wanted += 1;
         let at = self.class_or_new(priority);
+        self.want_at(at)
+    }
+
+    /// A slot of this priority is wanted and in no hand, so it is queued; returns how many of that class are wanted.
+    #[inline]
+    pub(crate) fn want_and_push(&mut self, slot: u32, priority: Priority) -> usize {
+        let at = self.class_or_new(priority);
+        self.push_at(slot, at);
+        self.want_at(at)
+    }
+
+    /// Queues a slot that was wanted already at the end of its class.
+    #[inline]
+    pub(crate) fn push(&mut self, slot: u32, priority: Priority) {
+        self.push_at(slot, self.class(priority));
+    }
+
+    #[inline]
+    fn want_at(&mut self, at: usize) -> usize {
+        self.wanted += 1;
         self.classes[at].depth += 1;
         self.classes[at].depth
     }
 
-    /// Queues a wanted `slot` at the end of its class.
     #[inline]
-    pub(crate) fn push(&mut self, slot: u32, priority: Priority) {
-        let at = self.class(priority);
+    fn push_at(&mut self, slot: u32, at: usize) {
         let index = slot as usize;
         if self.links.len() <= index {
             self.links.resize(index + 1, Link::FREE);

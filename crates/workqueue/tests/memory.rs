@@ -128,7 +128,9 @@ async fn a_warm_queue_does_not_allocate() {
         for key in 0..1000 {
             let taken = queue.take().await.unwrap();
             match key % 4 {
-                0 => drop(taken.fail()),
+                0 => {
+                    let _ = taken.fail();
+                }
                 1 => taken.requeue_after(std::time::Duration::from_millis(3)),
                 _ => taken.done(),
             }

@@ -15,10 +15,11 @@ use std::{collections::HashMap, sync::Arc};
 use parking_lot::RwLock;
 use serde_json::Value;
 
+pub(crate) use built_in::SchemaFacts;
 pub(crate) use custom::{Definition, establish};
 pub(crate) use strategy::{NameRule, Strategy};
 
-use crate::{schema::Schema, storage::TableName};
+use crate::{schema::Schema, storage::TableName, subresources::ScalePaths};
 
 /// One resource at one version: what a path such as `/apis/apps/v1/deployments` leads to.
 #[derive(Debug)]
@@ -39,10 +40,14 @@ pub(crate) struct Resource {
     /// The version that objects are stored at.
     pub(crate) storage_version: Box<str>,
     pub(crate) schema: Option<Schema>,
+    /// A custom resource's schema as its CRD has it, prose included.
+    pub(crate) document: Option<Arc<Value>>,
     pub(crate) custom: bool,
     /// The fields that field selectors may name, `metadata.name` and `metadata.namespace` first.
     pub(crate) selectable: Vec<Box<str>>,
     pub(crate) strategy: Strategy,
+    /// Where a custom resource keeps what its scale shows.
+    pub(crate) scale: Option<ScalePaths>,
     /// What a CRD wants its table to show; empty for built-in kinds, whose tables are code.
     pub(crate) printer_columns: Vec<PrinterColumn>,
 }
@@ -217,6 +222,11 @@ impl Registry {
     }
 }
 
+/// The built-in schemas as data, for those who publish them.
+pub(crate) fn schema_facts() -> &'static SchemaFacts {
+    built_in::schema_facts()
+}
+
 /// What the server says of its version.
 pub(crate) fn version() -> &'static Value {
     built_in::version()
@@ -225,4 +235,9 @@ pub(crate) fn version() -> &'static Value {
 /// The schema that every object's `metadata` follows.
 pub(crate) fn object_meta() -> &'static Schema {
     built_in::object_meta()
+}
+
+/// Whether a kind is built in at a version, be it served as a resource or not.
+pub(crate) fn is_kind(group: &str, version: &str, kind: &str) -> bool {
+    built_in::is_kind(group, version, kind)
 }

@@ -39,6 +39,8 @@ pub(crate) struct Api {
     pub(crate) world: World,
     /// Held while what is served is brought in line with a stored definition.
     pub(crate) definitions: parking_lot::Mutex<()>,
+    /// Held while a service is given addresses and ports, and until it is written.
+    pub(crate) allotting: parking_lot::Mutex<()>,
 }
 
 /// What a verb answers with.
@@ -51,12 +53,16 @@ pub(crate) enum Answer {
     },
     /// A list, or a part of one.
     List(Page),
+    /// Plain text.
+    Text(Bytes),
+    /// 204
+    Nothing,
     /// Events, until the watch ends.
     Watch(WatchStream),
 }
 
 impl Answer {
-    fn value(code: u16, value: &Value) -> Self {
+    pub(crate) fn value(code: u16, value: &Value) -> Self {
         Self::Object {
             code,
             json: value.to_string().into(),
@@ -67,7 +73,7 @@ impl Answer {
 
 impl Api {
     /// The object under a target's name, or the refusal that says there is none.
-    fn current(&self, target: &Target) -> Result<Arc<Entry>, Status> {
+    pub(crate) fn current(&self, target: &Target) -> Result<Arc<Entry>, Status> {
         let key = Key::new(&target.namespace, &target.name);
         let resource = &target.resource;
         self.storage

@@ -127,7 +127,7 @@ impl Api {
         })
     }
 
-    pub(super) fn snapshot(&self, target: &Target, at: Option<Revision>) -> Result<Snapshot, Status> {
+    pub(crate) fn snapshot(&self, target: &Target, at: Option<Revision>) -> Result<Snapshot, Status> {
         self.storage.snapshot(&target.resource.table, at).map_err(|_| {
             Status::expired(
                 "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter.",

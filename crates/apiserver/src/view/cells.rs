@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{JsonPath, age, pods};
-use crate::registry::Resource;
+use crate::{registry::Resource, selector::LabelSelector};
 
 /// The cells of one object, one for each column of its kind.
 pub(super) fn of(resource: &Resource, object: &Value, now: Timestamp) -> Vec<Value> {
@@ -735,35 +735,9 @@ fn labels(map: Option<&Value>) -> String {
 
 /// A label selector as people write it.
 fn label_selector(selector: Option<&Value>) -> String {
-    let Some(selector) = selector.filter(|s| s.is_object()) else {
-        return "<none>".to_owned();
-    };
-    let mut parts: Vec<(String, String)> = Vec::new();
-    for (key, value) in selector["matchLabels"].as_object().into_iter().flatten() {
-        parts.push((
-            key.clone(),
-            format!("{key}={}", value.as_str().unwrap_or_default()),
-        ));
-    }
-    for expression in items(selector, "/matchExpressions") {
-        let key = text(expression, "/key");
-        let mut values: Vec<_> = items(expression, "/values").filter_map(Value::as_str).collect();
-        values.sort_unstable();
-        let values = values.join(",");
-        let shown = match text(expression, "/operator") {
-            "In" => format!("{key} in ({values})"),
-            "NotIn" => format!("{key} notin ({values})"),
-            "Exists" => key.to_owned(),
-            _ => format!("!{key}"),
-        };
-        parts.push((key.to_owned(), shown));
-    }
-    parts.sort();
-    let parts: Vec<_> = parts.into_iter().map(|(_, shown)| shown).collect();
-    if parts.is_empty() {
-        "<none>".to_owned()
-    } else {
-        parts.join(",")
+    match selector.map(|selector| LabelSelector::of(selector).to_string()) {
+        Some(text) if !text.is_empty() => text,
+        _ => "<none>".to_owned(),
     }
 }
 

@@ -205,6 +205,7 @@ async fn a_delayed_key_keeps_the_highest_priority_and_the_earliest_time() {
     let queue = WorkQueue::new();
     queue.add_with("a", after(ms(10), 0));
     queue.add_with("a", after(ms(500), 10));
+    queue.add_with("a", after(ms(400), -5));
     advance(ms(10)).await;
     let taken = queue.try_take().unwrap();
     assert_eq!((*taken.key(), taken.priority().value()), ("a", 10));

@@ -139,7 +139,9 @@ async fn an_add_during_work_is_served_at_once_however_the_work_ends() {
         windlass_workqueue::Taken::done,
         windlass_workqueue::Taken::terminal,
         |taken| taken.requeue_after(ms(50)),
-        |taken| drop(taken.fail()),
+        |taken| {
+            let _ = taken.fail();
+        },
         drop,
     ];
     for end in ends {

@@ -1,5 +1,7 @@
 //! Who goes first, and how long the others may have to wait.
 
+use std::collections::VecDeque;
+
 use tokio::time::advance;
 use windlass_workqueue::{Add, Ageing, Priority, WorkQueue};
 
@@ -149,7 +151,7 @@ fn without_ageing_a_low_key_waits_for_all_urgent_ones() {
 fn ageing_holds_under_a_stream_of_new_and_raised_keys() {
     let queue = WorkQueue::builder().ageing(Ageing::passes(4)).build();
     queue.add_with(0, at(-100));
-    for urgent in 1.. {
+    for urgent in 1..100 {
         queue.add_with(urgent, at(1));
         queue.add_with(-1, at(urgent));
         let taken = queue.try_take().unwrap();
@@ -160,4 +162,53 @@ fn ageing_holds_under_a_stream_of_new_and_raised_keys() {
             return;
         }
     }
+    panic!("the oldest key starves");
+}
+
+/// A queue that shrinks moves its keys together in memory. Nobody notices: not the order, not the ages, not the hands, not
+/// the delays.
+#[tokio::test(start_paused = true)]
+async fn nothing_changes_when_a_large_queue_has_become_small() {
+    const KEYS: usize = 20_000;
+    let queue = WorkQueue::builder().ageing(Ageing::passes(1)).build();
+    let mut classes = [const { VecDeque::new() }; 3];
+    for key in 0..KEYS {
+        let class = key * 7 % 5 % 3;
+        queue.add_with(key, at(i32::try_from(class).unwrap()));
+        classes[class].push_back(key);
+    }
+    for key in KEYS..KEYS + 100 {
+        queue.add_after(key, ms(u64::try_from(2 * KEYS - key).unwrap()));
+    }
+    let mut hands = Vec::new();
+    for turn in 0..KEYS {
+        // The most urgent and the oldest, in turns.
+        let fronts = classes.iter_mut().filter(|class| !class.is_empty());
+        let expected = if turn % 2 == 0 {
+            fronts.last()
+        } else {
+            fronts.min_by_key(|class| class[0])
+        };
+        let taken = queue.try_take().unwrap();
+        assert_eq!(
+            Some(*taken.key()),
+            expected.and_then(VecDeque::pop_front),
+            "turn {turn}"
+        );
+        if turn % 400 == 399 {
+            hands.push(taken);
+        } else {
+            taken.done();
+        }
+    }
+    assert_eq!((queue.len(), queue.running(), queue.delayed()), (0, 50, 100));
+    let held: Vec<_> = hands.iter().map(|hand| **hand).collect();
+    for (key, hand) in held.iter().zip(hands) {
+        queue.add(*key);
+        assert!(hand.is_queued_again());
+        hand.done();
+    }
+    assert_eq!(take_all(&queue), held);
+    advance(ms(u64::try_from(KEYS).unwrap())).await;
+    assert_eq!(take_all(&queue), (KEYS..KEYS + 100).rev().collect::<Vec<_>>());
 }

@@ -280,6 +280,17 @@ async fn a_failure_during_which_the_key_was_added_still_counts() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn success_forgets_the_failures_of_a_key_that_was_added_meanwhile() {
+    let queue = WorkQueue::new();
+    queue.add("a");
+    let _ = queue.take().await.unwrap().fail();
+    let taken = queue.take().await.unwrap();
+    queue.add("a");
+    taken.done();
+    assert_eq!((queue.len(), queue.failures(&"a")), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_earlier_time_asked_for_during_work_is_the_time_of_the_retry() {
     let queue = WorkQueue::new();
     queue.add("a");
@@ -339,7 +350,7 @@ async fn a_key_that_was_added_during_its_last_try_is_not_lost() {
     let taken = queue.take().await.unwrap();
     queue.add("a");
     assert_eq!(taken.fail(), Outcome::Dropped { failures: 1 });
-    assert_eq!(queue.len(), 1);
+    assert_eq!((queue.len(), queue.failures(&"a")), (1, 0));
 }
 
 #[tokio::test(start_paused = true)]

@@ -314,6 +314,7 @@ impl World {
             }
             self.compare();
         }
-        self.queue.drain().await;
+        let drain = tokio::time::timeout(Duration::from_secs(1), self.queue.drain());
+        drain.await.expect("an idle queue is drained");
     }
 }
