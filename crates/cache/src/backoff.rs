@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 const FIRST: Duration = Duration::from_millis(800);
 const LONGEST: Duration = Duration::from_secs(30);
-const QUIET: Duration = Duration::from_secs(120);
+const QUIET: Duration = Duration::from_mins(2);
 
 /// Delays of 0.8 s doubling to 30 s, each stretched at random up to twofold; after two minutes without a failure
 /// it starts again (client-go's reflector). Each kind has its own, so that a kind in trouble delays no other.

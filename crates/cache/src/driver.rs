@@ -22,7 +22,7 @@ use crate::{
 const WATCH_GRACE: Duration = Duration::from_secs(30);
 
 /// A server that has said nothing for so long will not. kube-apiserver itself gives up on a request after a minute.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// Of an error response no more than this is read.
 const LONGEST_ERROR: usize = 1 << 20;

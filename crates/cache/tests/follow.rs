@@ -12,7 +12,7 @@ use windlass_cache::{Cache, Caches, Change, Lister, Selection, SyncError};
 const SOON: Duration = Duration::from_secs(5);
 
 /// Long enough for every backoff; the clock is paused, so nobody waits for it.
-const EVENTUALLY: Duration = Duration::from_secs(300);
+const EVENTUALLY: Duration = Duration::from_mins(5);
 
 fn server() -> Server {
     Server::with(&[CONFIG_MAPS])

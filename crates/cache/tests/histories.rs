@@ -129,7 +129,7 @@ async fn play(happenings: Vec<Happening>) {
     for existing in server.content(CONFIG_MAPS).keys() {
         server.put(CONFIG_MAPS, config_map(existing.trim_start_matches("n/"), ""));
     }
-    tokio::time::sleep(Duration::from_secs(1800)).await;
+    tokio::time::sleep(Duration::from_mins(30)).await;
     quick_view.take_all(&mut quick).await;
     slow_view.take_all(&mut slow).await;
 

@@ -159,7 +159,7 @@ mod tests {
         let caches = Caches::new(server.client());
         let Source { pump, ready } = triggers::<ConfigMap>(itself)(&caches, &Selection::all());
         let (queue, mut ready) = (WorkQueue::new(), ready());
-        let early = tokio::time::timeout(Duration::from_secs(60), &mut ready).await;
+        let early = tokio::time::timeout(Duration::from_mins(1), &mut ready).await;
         assert!(early.is_err(), "ready before anything was queued");
         let pump = tokio::spawn(pump.expect("it triggers")(queue.clone()));
         assert!(ready.await.is_ok());

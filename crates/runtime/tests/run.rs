@@ -61,10 +61,10 @@ async fn nothing_is_reconciled_before_every_cache_is_complete() {
         &server,
         controller().reads::<Deployment>().reconcile(noting(&log, done)),
     );
-    tokio::time::sleep(Duration::from_secs(120)).await;
+    tokio::time::sleep(Duration::from_mins(2)).await;
     assert!(log.lock().is_empty());
     server.install(DEPLOYMENTS);
-    tokio::time::sleep(Duration::from_secs(120)).await;
+    tokio::time::sleep(Duration::from_mins(2)).await;
     assert_eq!(*log.lock(), ["a"]);
     running.stop().await.expect("it stops when asked");
 }
@@ -106,7 +106,7 @@ async fn a_terminal_error_waits_for_the_next_change() {
     server.put(CONFIG_MAPS, config_map("a", "1"));
     let reconciler = noting(&log, |_, _| async { Err(Error::terminal("never")) });
     let (running, outcomes) = run(&server, controller().reconcile(reconciler));
-    tokio::time::sleep(Duration::from_secs(3600)).await;
+    tokio::time::sleep(Duration::from_hours(1)).await;
     assert_eq!(outcomes.terminal(), 1);
     server.put(CONFIG_MAPS, config_map("a", "2"));
     settle().await;
@@ -120,7 +120,7 @@ async fn a_reconcile_may_ask_to_run_again_at_a_time() {
     let (server, log) = (server(), Log::default());
     server.put(CONFIG_MAPS, config_map("a", "1"));
     let reconciler = noting(&log, |_, _| async {
-        Ok(Action::requeue_after(Duration::from_secs(60)))
+        Ok(Action::requeue_after(Duration::from_mins(1)))
     });
     let (running, outcomes) = run(&server, controller().reconcile(reconciler));
     tokio::time::sleep(Duration::from_secs(59)).await;
@@ -217,7 +217,7 @@ async fn trouble_with_one_kind_does_not_delay_another() {
     );
     settle().await;
     server.uninstall(DEPLOYMENTS);
-    tokio::time::sleep(Duration::from_secs(60)).await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
     server.put(CONFIG_MAPS, config_map("a", "1"));
     settle().await;
     assert_eq!(*log.lock(), ["a"]);
@@ -311,7 +311,7 @@ async fn an_outage_does_not_stop_a_controller() {
     }
     server.break_watches();
     server.put(CONFIG_MAPS, config_map("a", "1"));
-    tokio::time::sleep(Duration::from_secs(600)).await;
+    tokio::time::sleep(Duration::from_mins(10)).await;
     assert_eq!(*log.lock(), ["a"]);
     running.stop().await.expect("it stops when asked");
 }

@@ -67,7 +67,7 @@ async fn a_stop_waits_for_what_runs_and_starts_nothing() {
         server.put(CONFIG_MAPS, config_map(name, "1"));
     }
     let slow = noting(&log, |_, _| async {
-        tokio::time::sleep(Duration::from_secs(60)).await;
+        tokio::time::sleep(Duration::from_mins(1)).await;
         Ok(Action::done())
     });
     let before = alive_tasks();
@@ -90,7 +90,7 @@ async fn a_stop_before_the_first_sync_is_quick() {
         server.uninstall(CONFIG_MAPS);
         server.hang(hangs);
         let (running, _) = run(&server, controller().reconcile(noting(&log, done)));
-        tokio::time::sleep(Duration::from_secs(60)).await;
+        tokio::time::sleep(Duration::from_mins(1)).await;
         let asked = Instant::now();
         running.stop().await.expect("it stops when asked");
         assert!(
@@ -187,7 +187,7 @@ async fn two_controllers_of_one_name_are_refused() {
 #[tokio::test(start_paused = true)]
 async fn a_manager_with_nothing_to_run_waits_to_be_stopped() {
     let running = Running::start(Manager::new(server().client()));
-    tokio::time::sleep(Duration::from_secs(60)).await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
     running.stop().await.expect("it stops when asked");
 }
 
@@ -202,7 +202,7 @@ async fn a_controller_can_be_stopped_and_another_of_its_name_run() {
         let (running, _) = run(&server, controller().reconcile(again));
         settle().await;
         running.stop().await.expect("it stops when asked");
-        tokio::time::sleep(Duration::from_secs(60)).await;
+        tokio::time::sleep(Duration::from_mins(1)).await;
         assert_eq!(log.lock().len(), runs, "no delayed work outlives its manager");
     }
 }

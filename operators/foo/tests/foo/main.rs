@@ -104,6 +104,7 @@ async fn a_foo_in_sync_is_left_alone_by_a_restarted_controller(case: Case) -> an
     let running = world.start();
     world.create_foo("example", "web", Some(1)).await?;
     world.wait::<Foo>("example", |foo| foo.status.is_some()).await?;
+    world.wait::<Deployment>("web", |_| true).await?;
     running.stop().await?;
     let before = (
         world.version::<Foo>("example").await?,
@@ -233,6 +234,7 @@ async fn a_deployment_of_somebody_else_is_not_touched(case: Case) -> anyhow::Res
         .api::<Deployment>()
         .create(&PostParams::default(), &foreign)
         .await?;
+    world.wait::<Deployment>("web", |_| true).await?;
     let running = world.start();
     world.create_foo("example", "web", Some(5)).await?;
     world.failed(2).await?;
@@ -328,6 +330,9 @@ async fn a_foo_that_is_being_deleted_gets_nothing_new(case: Case) -> anyhow::Res
         .await?;
     case.api::<Foo>()
         .delete("example", &DeleteParams::background())
+        .await?;
+    world
+        .wait::<Foo>("example", |foo| foo.metadata.deletion_timestamp.is_some())
         .await?;
     let running = world.start();
     world.settle().await?;

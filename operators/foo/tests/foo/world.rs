@@ -159,6 +159,9 @@ impl World {
     }
 
     /// Waits until the object is there and `holds`.
+    ///
+    /// It looks at what the server's watch cache has, as the controller's first list does: what was waited for, a
+    /// controller that is started afterwards sees.
     pub(crate) async fn wait<K: Namespaced>(
         &self,
         name: &str,
