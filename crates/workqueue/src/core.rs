@@ -432,4 +432,4 @@ impl<K> Core<K> {
 }
 
 /// For delays that the clock cannot hold: a hundred years.
-const FAR_AWAY: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+const FAR_AWAY: Duration = Duration::from_hours(100 * 365 * 24);

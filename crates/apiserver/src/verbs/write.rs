@@ -451,7 +451,7 @@ fn prepare_update(object: &mut Object, old: &Object, target: &Target) -> Vec<Fie
     }
     normalize(object, resource);
     let counts = desired_differs(object, old, resource)
-        || (&*target.subresource == "" && strategies::metadata_counts(resource, object, old));
+        || (target.subresource.is_empty() && strategies::metadata_counts(resource, object, old));
     if resource.strategy.generation && counts {
         let generation = old
             .metadata()
