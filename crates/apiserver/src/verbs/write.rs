@@ -56,7 +56,7 @@ impl Api {
                 object.set_meta("name", name);
             }
             let mut errors = validation::name(&object, resource.strategy.names);
-            errors.extend(check(&object, resource));
+            errors.extend(check(&object, resource, None));
             if !errors.is_empty() {
                 return Err(invalid(resource, object.name(), &errors));
             }
@@ -190,7 +190,10 @@ impl Api {
         let resource = &target.resource;
         let errors = prepare_update(&mut object, old, target);
         let _allotting = self.allot(resource, &mut object, Some(old))?;
-        let errors: Vec<_> = errors.into_iter().chain(check(&object, resource)).collect();
+        let errors: Vec<_> = errors
+            .into_iter()
+            .chain(check(&object, resource, Some(old)))
+            .collect();
         if !errors.is_empty() {
             return Err(invalid(resource, &target.name, &errors));
         }
