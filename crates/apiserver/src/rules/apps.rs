@@ -265,6 +265,8 @@ pub(super) fn check_autoscaler(version: &str, spec: &Value, findings: &mut Findi
         let sources = ["ContainerResource", "External", "Object", "Pods", "Resource"];
         let kind = text(&metric["type"]);
         if !sources.contains(&kind) {
+            // Two of the real server's checks look at it.
+            findings.one_of(format!("{field}.type"), &metric["type"], &sources);
             findings.one_of(format!("{field}.type"), &metric["type"], &sources);
             continue;
         }

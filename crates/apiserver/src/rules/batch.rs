@@ -110,7 +110,7 @@ pub(super) fn check_cron_job(object: &Object, spec: &Value, is_new: bool, findin
     if let Some(zone) = spec["timeZone"].as_str() {
         if zone.is_empty() {
             findings.invalid("spec.timeZone", zone, "timeZone must be nil or non-empty string");
-        } else if jiff::tz::db().get(zone).is_err() {
+        } else if !is_time_zone(zone) {
             findings.invalid("spec.timeZone", zone, &format!("unknown time zone {zone}"));
         }
     }
@@ -124,6 +124,13 @@ pub(super) fn check_cron_job(object: &Object, spec: &Value, is_new: bool, findin
         findings.not_negative(format!("spec.{key}"), &spec[key]);
     }
     check_job_spec(&spec["jobTemplate"]["spec"], "spec.jobTemplate.spec", findings);
+}
+
+/// Whether a time zone is known; where the machine knows none, what has the form of one.
+fn is_time_zone(zone: &str) -> bool {
+    let zones = jiff::tz::db();
+    let machine_knows_none = zones.get("Europe/London").is_err();
+    zones.get(zone).is_ok() || (machine_knows_none && zone.contains('/'))
 }
 
 /// A schedule has five fields, or is one of the words that stand for such.

@@ -2,7 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::findings::{Findings, list, text};
+use super::{
+    findings::{Findings, list, text},
+    storage,
+};
 use crate::schema::Problem;
 
 const PODS: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
@@ -57,6 +60,10 @@ pub(super) fn check(kind: (&str, &str), value: &Value, old: &Value, findings: &m
         }
         ("", "Service") => check_service(&value["spec"], &old["spec"], findings),
         ("", "PersistentVolumeClaim") => check_claim(&value["spec"], &old["spec"], findings),
+        ("", "PersistentVolume") if storage::source(&value["spec"]) != storage::source(&old["spec"]) => {
+            let why = "spec.persistentvolumesource is immutable after creation";
+            findings.forbidden("spec.persistentvolumesource", why);
+        }
         ("scheduling.k8s.io", "PriorityClass") if value["value"] != old["value"] => {
             findings.forbidden("value", "may not be changed in an update.");
         }

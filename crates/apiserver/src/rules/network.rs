@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::findings::{Findings, list, text};
-use crate::naming;
+use crate::{naming, object::Object};
 
 pub(super) fn check_ingress(spec: &Value, findings: &mut Findings) {
     if list(&spec["rules"]).is_empty() && spec["defaultBackend"].is_null() {
@@ -178,8 +178,12 @@ fn check_peer(peer: &Value, path: &str, findings: &mut Findings) {
     }
 }
 
-pub(super) fn check_slice(slice: &Value, findings: &mut Findings) {
+pub(super) fn check_slice(slice: &Value, old: Option<&Object>, findings: &mut Findings) {
     let kind = text(&slice["addressType"]);
+    if old.is_some_and(|old| old.fields().get("addressType") != slice.get("addressType")) {
+        // That it may not change is all there is to say.
+        return;
+    }
     if kind.is_empty() {
         findings.required("addressType", "");
     } else {

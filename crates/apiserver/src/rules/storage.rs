@@ -82,6 +82,12 @@ fn check_volume(spec: &Value, findings: &mut Findings) {
     check_shared(spec, findings);
 }
 
+/// Where a volume's bytes are.
+pub(super) fn source(spec: &Value) -> Vec<(&String, &Value)> {
+    let fields = spec.as_object().into_iter().flatten();
+    fields.filter(|(key, _)| !NOT_SOURCES.contains(&key.as_str())).collect()
+}
+
 fn check_claim(spec: &Value, findings: &mut Findings) {
     check_access_modes(spec, "at least 1 access mode is required", findings);
     let requests = &spec["resources"]["requests"];

@@ -9,7 +9,6 @@ use crate::{
     object::Object,
     particular,
     registry::{Resource, is_kind, object_meta},
-    rules,
     schema::{self, FieldError, Problem, Source, fill_defaults, prune, validate},
     status::Status,
     validation,
@@ -100,8 +99,8 @@ pub(super) fn judge(problems: Vec<String>, validation: FieldValidation) -> Resul
     }
 }
 
-/// What is wrong with an object that is about to be written, for the first time or over another state.
-pub(super) fn check(object: &Object, resource: &Resource, old: Option<&Object>) -> Vec<FieldError> {
+/// What is wrong with an object that is about to be written.
+pub(super) fn check(object: &Object, resource: &Resource) -> Vec<FieldError> {
     let mut errors = validation::metadata(object);
     if let Some(schema) = resource.schema.as_ref().filter(|_| resource.custom) {
         let root = schema.view();
@@ -120,7 +119,6 @@ pub(super) fn check(object: &Object, resource: &Resource, old: Option<&Object>) 
         }
     }
     errors.extend(particular::check(resource, object));
-    errors.extend(rules::check(resource, object, old));
     errors
 }
 
