@@ -29,13 +29,19 @@
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(example()).unwrap();
 //! ```
 
+mod admission;
 mod body;
+mod defaults;
 mod definitions;
 mod discovery;
+mod golang;
 mod https;
 mod media;
 mod object;
+mod openapi;
 mod particular;
+mod patch;
+pub mod protobuf;
 mod registry;
 mod request;
 mod schema;
@@ -43,8 +49,11 @@ mod selector;
 mod server;
 mod status;
 pub mod storage;
+mod strategies;
+mod subresources;
 mod validation;
 mod verbs;
+mod view;
 mod world;
 
 pub use body::Body;

@@ -1,12 +1,13 @@
 //! What single kinds do otherwise: the few rules that are neither schema nor data.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::{
     object::Object,
     registry::Resource,
     schema::{FieldError, Problem},
     status::Status,
+    strategies,
 };
 
 /// The namespaces that must not go.
@@ -20,36 +21,18 @@ fn of(resource: &Resource) -> (&str, &str) {
 }
 
 /// What a new object begins with, whatever the client said.
-pub(crate) fn prepare_create(resource: &Resource, object: &mut Object) {
-    let status = match of(resource) {
-        ("", "Namespace") => {
-            let name = Value::from(object.name());
-            let labels = object
-                .metadata_mut()
-                .entry("labels")
-                .or_insert_with(|| Value::Object(Map::new()));
-            labels["kubernetes.io/metadata.name"] = name;
-            let spec = object.fields_mut().entry("spec").or_insert_with(|| json!({}));
-            let finalizers = spec["finalizers"].as_array().cloned().unwrap_or_default();
-            if !finalizers.contains(&json!("kubernetes")) {
-                spec["finalizers"] = finalizers.into_iter().chain([json!("kubernetes")]).collect();
-            }
-            json!({"phase": "Active"})
-        }
-        ("", "Pod") => json!({"phase": "Pending"}),
-        ("", "Service") => json!({"loadBalancer": {}}),
-        // A kubelet registers its node with the status it has.
-        ("", "Node") => return,
-        ("apiextensions.k8s.io", "CustomResourceDefinition") => {
-            complete_definition(object);
-            json!({"conditions": null, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": null})
-        }
-        _ if !resource.has_status() => return,
-        _ => json!({}),
-    };
+pub(crate) fn prepare_create(resource: &Resource, object: &mut Object, now: &str) {
     if resource.custom {
-        object.fields_mut().remove("status");
-    } else {
+        if resource.has_status() {
+            object.fields_mut().remove("status");
+        }
+        return;
+    }
+    if of(resource) == ("apiextensions.k8s.io", "CustomResourceDefinition") {
+        complete_definition(object);
+    }
+    strategies::prepare_create(resource, object);
+    if let Some(status) = strategies::first_status(resource, object, now) {
         object.fields_mut().insert("status".into(), status);
     }
 }
@@ -59,11 +42,8 @@ pub(crate) fn prepare_update(resource: &Resource, object: &mut Object, old: &Obj
     if of(resource) == ("apiextensions.k8s.io", "CustomResourceDefinition") {
         complete_definition(object);
     }
-    if of(resource) == ("", "Namespace") {
-        // Its finalizers change through `finalize` alone.
-        if let Some(spec) = old.fields().get("spec") {
-            object.fields_mut().insert("spec".into(), spec.clone());
-        }
+    if !resource.custom {
+        strategies::prepare_update(resource, object, old);
     }
 }
 

@@ -1,5 +1,9 @@
 //! Label and field selectors.
 
+use std::fmt;
+
+use serde_json::Value;
+
 use crate::{object::Encoded, registry::Resource, status::Status};
 
 /// Which objects a list or watch shows.
@@ -57,16 +61,80 @@ impl Selector {
     }
 
     pub(crate) fn matches(&self, object: &Encoded) -> bool {
-        let label_holds = |requirement: &Requirement| match requirement {
-            Requirement::Exists(key) => object.label(key).is_some(),
-            Requirement::Absent(key) => object.label(key).is_none(),
-            Requirement::In(key, values) => object.label(key).is_some_and(|v| values.iter().any(|x| x == v)),
-            Requirement::NotIn(key, values) => {
-                object.label(key).is_none_or(|v| !values.iter().any(|x| x == v))
-            }
-        };
+        let label_holds = |requirement: &Requirement| requirement.holds(object.label(requirement.key()));
         let field_holds = |r: &FieldRequirement| (object.field(r.field) == r.value) == r.equal;
         self.labels.iter().all(label_holds) && self.fields.iter().all(field_holds)
+    }
+}
+
+/// A selector as objects carry it: `matchLabels` and `matchExpressions`.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LabelSelector(Vec<Requirement>);
+
+impl LabelSelector {
+    pub(crate) fn of(selector: &Value) -> Self {
+        let labels = selector["matchLabels"].as_object().into_iter().flatten();
+        let equal = labels.map(|(key, value)| {
+            Requirement::In(key.clone(), vec![value.as_str().unwrap_or_default().to_owned()])
+        });
+        let expressions = selector["matchExpressions"].as_array().into_iter().flatten();
+        let others = expressions.map(|expression| {
+            let key = expression["key"].as_str().unwrap_or_default().to_owned();
+            let values = expression["values"].as_array().into_iter().flatten();
+            let mut values: Vec<_> = values.filter_map(Value::as_str).map(str::to_owned).collect();
+            values.sort_unstable();
+            match expression["operator"].as_str() {
+                Some("In") => Requirement::In(key, values),
+                Some("NotIn") => Requirement::NotIn(key, values),
+                Some("Exists") => Requirement::Exists(key),
+                _ => Requirement::Absent(key),
+            }
+        });
+        let mut requirements: Vec<_> = equal.chain(others).collect();
+        requirements.sort_by(|a, b| a.key().cmp(b.key()));
+        Self(requirements)
+    }
+
+    pub(crate) fn matches<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
+        self.0
+            .iter()
+            .all(|requirement| requirement.holds(label(requirement.key())))
+    }
+}
+
+impl fmt::Display for LabelSelector {
+    /// `a=b,c in (d,e),!f`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, requirement) in self.0.iter().enumerate() {
+            if index > 0 {
+                f.write_str(",")?;
+            }
+            match requirement {
+                Requirement::Exists(key) => write!(f, "{key}")?,
+                Requirement::Absent(key) => write!(f, "!{key}")?,
+                Requirement::In(key, values) if values.len() == 1 => write!(f, "{key}={}", values[0])?,
+                Requirement::In(key, values) => write!(f, "{key} in ({})", values.join(","))?,
+                Requirement::NotIn(key, values) => write!(f, "{key} notin ({})", values.join(","))?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Requirement {
+    fn key(&self) -> &str {
+        match self {
+            Self::Exists(key) | Self::Absent(key) | Self::In(key, _) | Self::NotIn(key, _) => key,
+        }
+    }
+
+    fn holds(&self, label: Option<&str>) -> bool {
+        match self {
+            Self::Exists(_) => label.is_some(),
+            Self::Absent(_) => label.is_none(),
+            Self::In(_, values) => label.is_some_and(|v| values.iter().any(|x| x == v)),
+            Self::NotIn(_, values) => label.is_none_or(|v| !values.iter().any(|x| x == v)),
+        }
     }
 }
 

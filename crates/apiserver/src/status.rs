@@ -149,10 +149,12 @@ impl Status {
         } else {
             format!("{kind}.{group}")
         };
-        let texts: Vec<_> = errors
-            .iter()
-            .map(|e| format!("{}: {}", e.field, e.message()))
-            .collect();
+        let mut texts: Vec<String> = Vec::with_capacity(errors.len());
+        for text in errors.iter().map(|e| format!("{}: {}", e.field, e.message())) {
+            if !texts.contains(&text) {
+                texts.push(text);
+            }
+        }
         let said = if texts.len() == 1 {
             texts[0].clone()
         } else {
@@ -170,7 +172,9 @@ impl Status {
         if !group.is_empty() {
             details.insert("group".into(), group.into());
         }
-        details.insert("kind".into(), kind.into());
+        if !kind.is_empty() {
+            details.insert("kind".into(), kind.into());
+        }
         let cause = |e: &FieldError| json!({"reason": e.reason(), "message": e.message(), "field": e.field});
         status.with_causes(errors.iter().map(cause).collect())
     }
@@ -211,6 +215,34 @@ impl Status {
         })])
     }
 
+    /// A pod that cannot be put on a node.
+    pub(crate) fn binding_conflict(name: &str, why: &str) -> Self {
+        let message = format!("Operation cannot be fulfilled on pods/binding \"{name}\": {why}");
+        let mut status = Self::new(409, "Conflict", message);
+        let details = status.details.get_or_insert_default();
+        details.insert("name".into(), name.into());
+        details.insert("kind".into(), "pods/binding".into());
+        status
+    }
+
+    /// An eviction that a disruption budget does not allow now.
+    pub(crate) fn eviction_refused(why: &str, retry_after: Option<u32>) -> Self {
+        let message = "Cannot evict pod as it would violate the pod's disruption budget.";
+        let status = Self::new(429, "TooManyRequests", message)
+            .with_causes(vec![json!({"reason": "DisruptionBudget", "message": why})]);
+        match retry_after {
+            Some(seconds) => status.with_retry_after(seconds),
+            None => status,
+        }
+    }
+
+    /// An eviction that more than one budget would have to allow.
+    pub(crate) fn several_budgets() -> Self {
+        Self::internal(
+            "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+        )
+    }
+
     pub(crate) fn method_not_allowed() -> Self {
         Self::new(
             405,
@@ -249,6 +281,16 @@ impl Status {
             413,
             "RequestEntityTooLarge",
             format!("Request entity too large: limit is {limit}"),
+        )
+    }
+
+    pub(crate) fn too_many_operations(limit: usize, count: usize) -> Self {
+        Self::new(
+            413,
+            "RequestEntityTooLarge",
+            format!(
+                "Request entity too large: The allowed maximum operations in a JSON patch is {limit}, got {count}"
+            ),
         )
     }
 

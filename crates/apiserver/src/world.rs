@@ -56,6 +56,11 @@ impl World {
             .collect()
     }
 
+    /// Any number below `limit`, which must not be zero.
+    pub(crate) fn below(&self, limit: usize) -> usize {
+        self.chance.lock().usize(..limit)
+    }
+
     /// The length of a watch whose client named none: 30 to 60 minutes, so that they do not all end at once.
     pub(crate) fn watch_timeout(&self) -> std::time::Duration {
         std::time::Duration::from_secs(self.chance.lock().u64(1800..3600))

@@ -21,7 +21,7 @@ async fn main() -> Result<(), windlass_cluster::Error> {
         started.elapsed()
     );
 
-    println!("kubectl --kubeconfig {} get all -A", full.kubeconfig().display());
+    println!("kubectl --kubeconfig {} get all -A", full.kubeconfig()?.display());
     println!("Enter ends them");
     let _ = std::io::stdin().read_line(&mut String::new());
 

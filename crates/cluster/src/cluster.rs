@@ -10,6 +10,7 @@ use kube::{Client, config::Kubeconfig};
 
 use crate::{
     Error,
+    embedded::{Embedded, InProcess},
     existing::{Connection, Existing},
     kubeconfig,
     real::{ControlPlane, Real},
@@ -23,7 +24,6 @@ use crate::{
 #[must_use = "a cluster stops when it is dropped"]
 pub struct Cluster {
     client: Client,
-    kubeconfig: PathBuf,
     version: String,
     running: Running,
     /// Numbers the files of [`Cluster::user`].
@@ -32,6 +32,7 @@ pub struct Cluster {
 
 /// What stands behind a [`Cluster`], one variant per backend.
 pub(crate) enum Running {
+    Embedded(Box<InProcess>),
     Real(Box<ControlPlane>),
     Existing(Box<Connection>),
 }
@@ -40,6 +41,8 @@ pub(crate) enum Running {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Backend {
+    /// An API server inside this process.
+    Embedded,
     /// kube-apiserver and etcd, started by us.
     Real,
     /// A cluster that somebody else runs.
@@ -47,6 +50,11 @@ pub enum Backend {
 }
 
 impl Cluster {
+    /// An API server inside this process: no binaries, no socket unless asked for, ready in milliseconds.
+    pub fn embedded() -> Embedded {
+        Embedded::default()
+    }
+
     /// A control plane of its own: etcd and kube-apiserver, and more on request.
     pub fn real() -> Real {
         Real::default()
@@ -57,10 +65,9 @@ impl Cluster {
         Existing::default()
     }
 
-    pub(crate) fn new(client: Client, kubeconfig: PathBuf, version: String, running: Running) -> Self {
+    pub(crate) fn new(client: Client, version: String, running: Running) -> Self {
         Self {
             client,
-            kubeconfig,
             version,
             running,
             users: AtomicUsize::new(0),
@@ -74,14 +81,18 @@ impl Cluster {
 
     /// A kubeconfig file for the same, for `kubectl` and other programs. Only its owner may read it; it is removed with
     /// the cluster.
-    pub fn kubeconfig(&self) -> &Path {
-        &self.kubeconfig
+    ///
+    /// An embedded cluster opens its socket on the first call, on the runtime that it was started on: keep that runtime
+    /// running while the other program works, and do not block it by waiting for that program.
+    pub fn kubeconfig(&self) -> Result<PathBuf, Error> {
+        Ok(self.folder()?.join(kubeconfig::ADMINISTRATOR))
     }
 
     /// Somebody else's access to this cluster, as the authenticated user `name` in `groups`.
     ///
     /// Nothing is created in the API, and no right comes with it: bind roles to the user or to a group.
-    /// A real cluster signs a client certificate; on an existing one, our own user impersonates `name`, and needs the right
+    /// A real cluster signs a client certificate, an embedded one too, but it does not tell users apart yet: every one of
+    /// them may do everything. On an existing one, our own user impersonates `name`, and needs the right
     /// to do so.
     pub async fn user<G>(&self, name: &str, groups: G) -> Result<User, Error>
     where
@@ -93,11 +104,12 @@ impl Cluster {
         }
         let groups: Vec<String> = groups.into_iter().map(Into::into).collect();
         let access = match &self.running {
+            Running::Embedded(in_process) => in_process.user(name, &groups)?,
             Running::Real(control_plane) => control_plane.user(name, &groups)?,
             Running::Existing(connection) => connection.user(name, &groups),
         };
         let number = self.users.fetch_add(1, Ordering::Relaxed);
-        let path = self.folder().join(format!("user-{number}.kubeconfig"));
+        let path = self.folder()?.join(format!("user-{number}.kubeconfig"));
         write_private(&path, &kubeconfig::text(&access))?;
         let client = self.connect(access, &path).await?;
         Ok(User {
@@ -110,6 +122,7 @@ impl Cluster {
     /// Which kind of cluster this is.
     pub fn backend(&self) -> Backend {
         match self.running {
+            Running::Embedded(_) => Backend::Embedded,
             Running::Real(_) => Backend::Real,
             Running::Existing(_) => Backend::Existing,
         }
@@ -126,15 +139,18 @@ impl Cluster {
         let _ = tokio::task::spawn_blocking(move || drop(self)).await;
     }
 
-    fn folder(&self) -> &Path {
-        self.kubeconfig
-            .parent()
-            .expect("the kubeconfig lies in the cluster's folder")
+    fn folder(&self) -> Result<&Path, Error> {
+        match &self.running {
+            Running::Embedded(in_process) => in_process.folder(),
+            Running::Real(control_plane) => Ok(control_plane.folder()),
+            Running::Existing(connection) => Ok(connection.folder()),
+        }
     }
 
     async fn connect(&self, access: Kubeconfig, path: &Path) -> Result<Client, Error> {
         let mut config = kubeconfig::config(access, &path.display().to_string()).await?;
-        if let Running::Real(_) = self.running {
+        // Ours are on this machine, whatever the environment says of proxies.
+        if !matches!(self.running, Running::Existing(_)) {
             config.proxy_url = None;
         }
         kubeconfig::client(config)
@@ -146,7 +162,6 @@ impl fmt::Debug for Cluster {
         f.debug_struct("Cluster")
             .field("backend", &self.backend())
             .field("version", &self.version)
-            .field("kubeconfig", &self.kubeconfig)
             .finish_non_exhaustive()
     }
 }
@@ -154,6 +169,7 @@ impl fmt::Debug for Cluster {
 impl fmt::Display for Backend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
+            Self::Embedded => "embedded",
             Self::Real => "real",
             Self::Existing => "existing",
         })

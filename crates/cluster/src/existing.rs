@@ -1,6 +1,7 @@
 //! The existing backend: a cluster that somebody else runs.
 
 use std::{
+    ffi::OsStr,
     fs::File,
     path::{Path, PathBuf},
 };
@@ -9,7 +10,12 @@ use kube::config::{AuthInfo, Kubeconfig, KubeconfigError};
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::{Cluster, Error, cluster::Running, kubeconfig, sandbox::write_private};
+use crate::{
+    Cluster, Error,
+    cluster::Running,
+    kubeconfig,
+    sandbox::{private_folder, write_private},
+};
 
 /// Where a pod finds its service account.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -46,14 +52,8 @@ impl Existing {
         let chosen = narrow(all, self.context.as_deref(), &origin)?;
         check_files(&chosen, &origin)?;
 
-        let folder = tempfile::Builder::new()
-            .prefix("windlass-")
-            .tempdir()
-            .map_err(|source| Error::Folder {
-                path: std::env::temp_dir(),
-                source,
-            })?;
-        let path = folder.path().join("admin.kubeconfig");
+        let folder = private_folder(&std::env::temp_dir())?;
+        let path = folder.path().join(kubeconfig::ADMINISTRATOR);
         write_private(&path, &kubeconfig::text(&chosen))?;
 
         let config = kubeconfig::config(chosen.clone(), &origin).await?;
@@ -68,11 +68,10 @@ impl Existing {
             })?;
         let connection = Connection {
             kubeconfig: chosen,
-            _folder: folder,
+            folder,
         };
         Ok(Cluster::new(
             client,
-            path,
             version.git_version,
             Running::Existing(Box::new(connection)),
         ))
@@ -82,7 +81,8 @@ impl Existing {
         if let Some(path) = &self.kubeconfig {
             return Ok((read_file(path)?, path.display().to_string()));
         }
-        if let Some(merged) = Kubeconfig::from_env().map_err(|source| unusable("of KUBECONFIG", source))? {
+        let variable = std::env::var_os("KUBECONFIG").unwrap_or_default();
+        if let Some(merged) = read_list(&variable)? {
             return Ok((merged, "of KUBECONFIG".to_owned()));
         }
         let default = PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".kube/config");
@@ -101,10 +101,14 @@ pub(crate) struct Connection {
     /// One context, one cluster, one user.
     kubeconfig: Kubeconfig,
     /// Holds our copies of the kubeconfig.
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl Connection {
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
     /// The kubeconfig with which our user acts as another one.
     pub(crate) fn user(&self, name: &str, groups: &[String]) -> Kubeconfig {
         let mut kubeconfig = self.kubeconfig.clone();
@@ -115,6 +119,27 @@ impl Connection {
         }
         kubeconfig
     }
+}
+
+/// Merges the files of `KUBECONFIG`. As for kubectl, some of them may be missing; all of them may not.
+fn read_list(variable: &OsStr) -> Result<Option<Kubeconfig>, Error> {
+    let mut paths: Vec<_> = std::env::split_paths(variable)
+        .filter(|path| !path.as_os_str().is_empty())
+        .collect();
+    if paths.iter().any(|path| path.exists()) {
+        paths.retain(|path| path.exists());
+    }
+    let mut merged: Option<Kubeconfig> = None;
+    for path in paths {
+        let next = read_file(&path)?;
+        merged = Some(match merged {
+            None => next,
+            Some(first) => first
+                .merge(next)
+                .map_err(|source| unusable("of KUBECONFIG", source))?,
+        });
+    }
+    Ok(merged)
 }
 
 fn read_file(path: &Path) -> Result<Kubeconfig, Error> {
@@ -227,4 +252,28 @@ fn check_files(kubeconfig: &Kubeconfig, origin: &str) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_files_of_the_variable_are_merged_and_the_first_wins() {
+        let folder = tempfile::tempdir().unwrap();
+        let (one, two, gone) = (
+            folder.path().join("1"),
+            folder.path().join("2"),
+            folder.path().join("gone"),
+        );
+        std::fs::write(&one, "current-context: a").unwrap();
+        std::fs::write(&two, "{current-context: b, contexts: [{name: c}]}").unwrap();
+        let read = |paths: &[&PathBuf]| read_list(&std::env::join_paths(paths).unwrap());
+
+        let merged = read(&[&one, &gone, &two]).unwrap().unwrap();
+        assert_eq!(merged.current_context.as_deref(), Some("a"));
+        assert_eq!(merged.contexts[0].name, "c");
+        assert!(read_list(OsStr::new("")).unwrap().is_none());
+        assert!(matches!(read(&[&gone]), Err(Error::KubeconfigUnreadable { path, .. }) if path == gone));
+    }
 }

@@ -9,6 +9,9 @@ use serde_json::{Value, json};
 
 use crate::{Error, authority::Identity};
 
+/// The file that holds the administrator's, in the folder of every cluster.
+pub(crate) const ADMINISTRATOR: &str = "admin.kubeconfig";
+
 /// For a user with a client certificate. It refers to no other file, so that it can be copied.
 pub(crate) fn with_certificate(server: &str, authority: &str, user: &str, identity: &Identity) -> Kubeconfig {
     let data = |pem: &str| STANDARD.encode(pem);

@@ -1,12 +1,15 @@
 //! A Kubernetes cluster for tests and newcomers, behind one type: [`Cluster`].
 //!
 //! ```text
+//!  Cluster::embedded()  ──► an API server inside this process; a socket and a folder once a kubeconfig is asked for
 //!  Cluster::real()      ──► Sandbox: temp folder + process group ──► etcd ◄── kube-apiserver ◄── (controllers, scheduler)
 //!  Cluster::existing()  ──► a context of a kubeconfig, or the pod's service account
 //!        │
 //!        └──► Cluster: client() · kubeconfig() · user() · version() · stop()
 //! ```
 //!
+//! - **embedded** is `windlass-apiserver`: nothing to install, ready in milliseconds, any number of them. Nothing acts on
+//!   its objects yet: Deployments get no pods.
 //! - **real** starts a control plane of its own from the binaries that `hack/control-plane/build` makes (or those of
 //!   `setup-envtest`), in two to three seconds; any number can run side by side.
 //! - **existing** uses a cluster that somebody else runs.
@@ -20,7 +23,7 @@
 //!
 //! let cluster = Cluster::real().controllers().start().await?;
 //! let alice = cluster.user("alice", ["developers"]).await?;
-//! println!("kubectl --kubeconfig {} get nodes", cluster.kubeconfig().display());
+//! println!("kubectl --kubeconfig {} get nodes", cluster.kubeconfig()?.display());
 //! println!("alice: {:?}", alice.client().apiserver_version().await?);
 //! cluster.stop().await;
 //! # Ok(())
@@ -33,6 +36,7 @@
 mod assets;
 mod authority;
 mod cluster;
+mod embedded;
 mod error;
 mod existing;
 mod kubeconfig;
@@ -41,6 +45,7 @@ mod sandbox;
 
 pub use assets::{ETCD_VERSION, KUBERNETES_VERSION, kubectl};
 pub use cluster::{Backend, Cluster, User};
+pub use embedded::Embedded;
 pub use error::Error;
 pub use existing::Existing;
 pub use real::Real;

@@ -38,7 +38,8 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How to start a real control plane; made by [`Cluster::real`].
 ///
 /// Without options: etcd and kube-apiserver on a free port of the loopback interface, with RBAC. As nobody makes
-/// service accounts then, the admission plugin that asks for them is off, as in envtest.
+/// service accounts then, the admission plugin that asks for them is off, as in envtest. Without controllers, nobody
+/// empties namespaces either, and the aggregated roles `view`, `edit` and `admin` have no rules.
 #[derive(Clone, Debug)]
 #[must_use = "nothing runs before `start`"]
 pub struct Real {
@@ -57,7 +58,7 @@ impl Default for Real {
             controllers: false,
             scheduler: false,
             port: None,
-            ready_within: Duration::from_secs(60),
+            ready_within: Duration::from_mins(1),
             temp_dir: None,
         }
     }
@@ -154,7 +155,11 @@ impl Real {
             server: format!("https://127.0.0.1:{port}"),
         };
         let files = plane.write_credentials()?;
-        let admin = plane.access("admin", "windlass-admin", &["system:masters".to_owned()])?;
+        let admin = plane.access(
+            kubeconfig::ADMINISTRATOR,
+            "windlass-admin",
+            &["system:masters".to_owned()],
+        )?;
         let mut config = kubeconfig::config(admin.kubeconfig, "admin").await?;
         // Our own machine is reached without a proxy, whatever the environment says.
         config.proxy_url = None;
@@ -181,7 +186,6 @@ impl Real {
             })?;
         Ok(Cluster::new(
             client,
-            admin.path,
             version.git_version,
             Running::Real(Box::new(plane)),
         ))
@@ -220,6 +224,10 @@ struct Access {
 }
 
 impl ControlPlane {
+    pub(crate) fn folder(&self) -> &Path {
+        self.sandbox.path()
+    }
+
     /// The kubeconfig of another user.
     pub(crate) fn user(&self, name: &str, groups: &[String]) -> Result<Kubeconfig, Error> {
         let identity = self.authority.client(name, groups)?;
@@ -233,9 +241,7 @@ impl ControlPlane {
 
     fn access(&self, file: &str, user: &str, groups: &[String]) -> Result<Access, Error> {
         let kubeconfig = self.user(user, groups)?;
-        let path = self
-            .sandbox
-            .write(&format!("{file}.kubeconfig"), &kubeconfig::text(&kubeconfig))?;
+        let path = self.sandbox.write(file, &kubeconfig::text(&kubeconfig))?;
         Ok(Access { kubeconfig, path })
     }
 
@@ -345,7 +351,11 @@ impl ControlPlane {
     }
 
     fn start_controller_manager(&mut self, program: &Path, files: &Credentials) -> Result<(), Error> {
-        let access = self.access(CONTROLLER_MANAGER, "system:kube-controller-manager", &[])?;
+        let access = self.access(
+            "kube-controller-manager.kubeconfig",
+            "system:kube-controller-manager",
+            &[],
+        )?;
         let mut args = component_flags(&access);
         args.extend([
             // As in real clusters: each controller has only its own rights.
@@ -362,7 +372,7 @@ impl ControlPlane {
     }
 
     fn start_scheduler(&mut self, program: &Path) -> Result<(), Error> {
-        let access = self.access(SCHEDULER, "system:kube-scheduler", &[])?;
+        let access = self.access("kube-scheduler.kubeconfig", "system:kube-scheduler", &[])?;
         self.sandbox.spawn(SCHEDULER, program, &component_flags(&access))
     }
 

@@ -13,9 +13,12 @@
 //! number, and it can never hit a stranger. A group of their own also keeps a terminal's Ctrl-C away from the servers.
 
 use std::{
-    fs::{self, File},
-    io::{self, Read, Seek, SeekFrom},
-    os::unix::process::CommandExt,
+    fs::{self, File, Permissions},
+    io::{self, Read, Seek, SeekFrom, Write},
+    os::unix::{
+        fs::{OpenOptionsExt, PermissionsExt},
+        process::CommandExt,
+    },
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
@@ -62,15 +65,9 @@ struct Server {
 }
 
 impl Sandbox {
-    /// A new folder in `parent`, readable for nobody else.
+    /// A new folder in `parent`, with nothing running yet.
     pub(crate) fn new(parent: &Path) -> Result<Self, Error> {
-        let folder = tempfile::Builder::new()
-            .prefix("windlass-")
-            .tempdir_in(parent)
-            .map_err(|source| Error::Folder {
-                path: parent.to_owned(),
-                source,
-            })?;
+        let folder = private_folder(parent)?;
         let janitor = Command::new("/bin/sh")
             .args(["-c", JANITOR, "windlass-janitor"])
             .arg(folder.path())
@@ -221,9 +218,20 @@ impl Deadline {
     }
 }
 
+/// A new folder in `parent` that only its owner may enter: who can enter it can talk to etcd.
+pub(crate) fn private_folder(parent: &Path) -> Result<TempDir, Error> {
+    tempfile::Builder::new()
+        .prefix("windlass-")
+        .permissions(Permissions::from_mode(0o700))
+        .tempdir_in(parent)
+        .map_err(|source| Error::Folder {
+            path: parent.to_owned(),
+            source,
+        })
+}
+
 /// Writes a file that only the owner may read, also while it is being written.
 pub(crate) fn write_private(path: &Path, content: &str) -> Result<(), Error> {
-    use std::{io::Write, os::unix::fs::OpenOptionsExt};
     fs::OpenOptions::new()
         .write(true)
         .create_new(true)
@@ -286,11 +294,12 @@ mod tests {
     }
 
     #[test]
-    fn a_private_file_is_for_its_owner_only() {
-        use std::os::unix::fs::PermissionsExt;
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("secret");
-        write_private(&path, "s").unwrap();
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    fn folders_and_files_are_for_their_owner_only() {
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let folder = private_folder(&std::env::temp_dir()).unwrap();
+        assert_eq!(mode(folder.path()), 0o700);
+        let file = folder.path().join("secret");
+        write_private(&file, "s").unwrap();
+        assert_eq!(mode(&file), 0o600);
     }
 }

@@ -8,15 +8,21 @@
 //!
 //! Schemas may refer to themselves (`JSONSchemaProps` does), so that they form a graph of indexes, not a tree.
 
+mod decode;
 mod defaults;
+mod go;
 mod prune;
+pub(crate) mod quantity;
+mod time;
 mod validate;
 
 use std::{collections::HashMap, sync::Arc};
 
 use serde_json::{Map, Value};
 
+pub(crate) use decode::{Source, decode};
 pub(crate) use defaults::fill_defaults;
+use go::GoField;
 pub(crate) use prune::prune;
 pub(crate) use validate::{FieldError, Problem, validate};
 
@@ -71,8 +77,41 @@ pub(crate) enum ListType {
     Map(Vec<Box<str>>),
 }
 
+/// What a strategic merge patch does with a field that is there already.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum PatchStrategy {
+    /// Maps are merged, lists replaced.
+    #[default]
+    Plain,
+    /// Lists are merged: by this key of their items, or as sets.
+    Merge(Option<Box<str>>),
+    /// Even maps are replaced.
+    Replace,
+}
+
+impl PatchStrategy {
+    fn of(document: &Value) -> Self {
+        let strategies = document["patchStrategy"].as_str().unwrap_or_default();
+        // `retainKeys` speaks to those who make patches.
+        match strategies.split(',').find(|strategy| *strategy != "retainKeys") {
+            Some("merge") => Self::Merge(document["patchMergeKey"].as_str().map(Into::into)),
+            Some("replace") => Self::Replace,
+            _ => Self::Plain,
+        }
+    }
+
+    pub(crate) fn merge_key(&self) -> Option<&str> {
+        match self {
+            Self::Merge(key) => key.as_deref(),
+            _ => None,
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Node {
+    /// The name of a built-in kind's schema (`io.k8s.api.core.v1.PodSpec`).
+    name: Option<Box<str>>,
     pub(crate) kind: Type,
     properties: HashMap<Box<str>, NodeId>,
     additional: Option<NodeId>,
@@ -86,6 +125,9 @@ pub(crate) struct Node {
     pub(crate) preserve_unknown: bool,
     pub(crate) embedded: bool,
     pub(crate) list: ListType,
+    pub(crate) patch_strategy: PatchStrategy,
+    /// What Go says of a built-in kind's field.
+    go: Option<GoField>,
     pub(crate) limits: Option<Box<Limits>>,
 }
 
@@ -124,16 +166,24 @@ impl Schema {
 
 impl Graph {
     /// The built-in kinds' schemas, from the reduced documents.
-    pub(crate) fn of_built_ins(schemas: &Map<String, Value>) -> Result<Self, String> {
+    pub(crate) fn of_built_ins(
+        schemas: &Map<String, Value>,
+        types: &Map<String, Value>,
+    ) -> Result<Self, String> {
         let mut graph = Self::default();
         for name in schemas.keys() {
             let id = graph.reserve();
             graph.names.insert(name.as_str().into(), id);
         }
         for (name, document) in schemas {
-            let node = graph
+            let mut node = graph
                 .node(document, &Dialect::REDUCED)
                 .map_err(|e| format!("schema {name}: {e}"))?;
+            node.name = Some(name.as_str().into());
+            for (field, id) in &node.properties {
+                let go = types.get(name).and_then(|fields| GoField::of(&fields[&**field]));
+                graph.nodes[*id as usize].go = go;
+            }
             let id = graph.names[name.as_str()];
             graph.nodes[id as usize] = node;
         }
@@ -191,6 +241,7 @@ impl Graph {
                 Some("map") => ListType::Map(strings(&document[dialect.list_map_keys])),
                 _ => ListType::Atomic,
             },
+            patch_strategy: PatchStrategy::of(document),
             limits: Limits::of(document)?.map(Box::new),
             ..Node::default()
         };
@@ -316,6 +367,12 @@ impl<'a> View<'a> {
             view = Self::new(self.graph, base);
         }
         view
+    }
+
+    /// What Go calls the struct that a built-in schema stands for (`PodSpec`).
+    pub(crate) fn struct_name(self) -> Option<&'a str> {
+        let name = self.facts().name.as_deref()?;
+        name.rsplit('.').next()
     }
 
     pub(crate) fn property(self, name: &str) -> Option<View<'a>> {

@@ -1,14 +1,15 @@
 //! From a body to an object that may be written: its kind, its fields, its rules.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::FieldValidation;
 use crate::{
+    defaults, golang,
     media::{self, Encoding},
     object::Object,
     particular,
-    registry::{Resource, object_meta},
-    schema::{FieldError, Problem, fill_defaults, prune, validate},
+    registry::{Resource, is_kind, object_meta},
+    schema::{self, FieldError, Problem, Source, fill_defaults, prune, validate},
     status::Status,
     validation,
 };
@@ -20,51 +21,81 @@ pub(super) fn decode(
     encoding: Encoding,
     validation: FieldValidation,
 ) -> Result<(Object, Vec<String>), Status> {
-    let value = media::decode(body, encoding, &resource.kind)?;
-    let object = as_kind(value, resource)?;
-    conform(object, resource, validation)
+    let value = media::decode_object(body, encoding, resource)?;
+    let value = as_kind(value, body, resource)?;
+    let (object, unknown) =
+        conform(value, resource, Source::Json).map_err(|why| cannot_be_handled(resource, &why))?;
+    let warnings = judge(unknown, validation).map_err(|why| cannot_be_handled(resource, &why))?;
+    Ok((object, warnings))
 }
 
-/// Drops unknown fields, with a warning or a refusal as the client wishes, and fills in defaults.
+/// Takes a tree as an object of the kind: drops unknown fields and fills in defaults. Returns what the client may want
+/// to know of, or why it is no such object.
 pub(super) fn conform(
-    object: Object,
+    mut value: Value,
     resource: &Resource,
-    validation: FieldValidation,
-) -> Result<(Object, Vec<String>), Status> {
-    let mut value = object.into_value();
-    let mut metadata = value["metadata"].take();
+    source: Source,
+) -> Result<(Object, Vec<String>), String> {
+    let mut unknown = if resource.custom {
+        prune_custom(&mut value, resource)?
+    } else {
+        match &resource.schema {
+            Some(schema) => schema::decode(schema.view(), &mut value, source)?,
+            None => Vec::new(),
+        }
+    };
+    let mut object =
+        Object::new(value).ok_or("json: cannot unmarshal into an object with metadata".to_owned())?;
+    defaults::fill(resource, &mut object);
+    for path in &mut unknown {
+        *path = format!("unknown field {path:?}");
+    }
+    Ok((object, unknown))
+}
+
+/// Drops what a CRD's schema does not know, and fills in its defaults.
+fn prune_custom(value: &mut Value, resource: &Resource) -> Result<Vec<String>, String> {
+    let fields = value.as_object_mut().ok_or("not an object")?;
+    let mut metadata = fields.remove("metadata").unwrap_or_default();
     let mut unknown = prune(object_meta().view(), &mut metadata);
     for path in &mut unknown {
         path.insert_str(0, "metadata.");
     }
     if let Some(schema) = &resource.schema {
         // Kind and version are checked by whoever decodes; a CRD's schema need not describe them.
-        let head = ["apiVersion", "kind"].map(|key| (key, value[key].take()));
-        let fields = value.as_object_mut().expect("was an object");
-        for key in ["apiVersion", "kind", "metadata"] {
-            fields.remove(key);
-        }
-        unknown.extend(prune(schema.view(), &mut value));
-        if resource.custom {
-            fill_defaults(schema.view(), &mut value);
-        }
+        let head = ["apiVersion", "kind"].map(|key| (key, fields.remove(key)));
+        unknown.extend(prune(schema.view(), value));
+        fill_defaults(schema.view(), value);
         for (key, text) in head {
-            value[key] = text;
+            value[key] = text.unwrap_or_default();
         }
     }
     value["metadata"] = metadata;
-    let object = Object::new(value).expect("was an object with metadata");
-    let named = |path: &String| format!("unknown field {path:?}");
+    Ok(unknown)
+}
+
+/// Brings a built-in kind's object back into the form that Go gives it, after the server has changed it.
+pub(super) fn normalize(object: &mut Object, resource: &Resource) {
+    let Some(schema) = resource.schema.as_ref().filter(|_| !resource.custom) else {
+        return;
+    };
+    let mut value = Value::Object(std::mem::take(object.fields_mut()));
+    // What the server itself has put there fits.
+    let fits = schema::decode(schema.view(), &mut value, Source::Json);
+    debug_assert!(fits.is_ok(), "{fits:?}");
+    if let Value::Object(fields) = value {
+        *object.fields_mut() = fields;
+    }
+}
+
+/// What becomes of the problems with fields: warnings, nothing, or the refusal.
+pub(super) fn judge(problems: Vec<String>, validation: FieldValidation) -> Result<Vec<String>, String> {
     match validation {
-        FieldValidation::Strict if !unknown.is_empty() => {
-            let all: Vec<_> = unknown.iter().map(named).collect();
-            Err(cannot_be_handled(
-                resource,
-                &format!("strict decoding error: {}", all.join(", ")),
-            ))
+        FieldValidation::Strict if !problems.is_empty() => {
+            Err(format!("strict decoding error: {}", problems.join(", ")))
         }
-        FieldValidation::Warn => Ok((object, unknown.iter().map(named).collect())),
-        _ => Ok((object, Vec::new())),
+        FieldValidation::Warn => Ok(problems),
+        _ => Ok(Vec::new()),
     }
 }
 
@@ -91,42 +122,87 @@ pub(super) fn check(object: &Object, resource: &Resource) -> Vec<FieldError> {
     errors
 }
 
-/// Takes a decoded body as an object of the resource's kind; what does not say its kind is given it.
-pub(super) fn as_kind(value: Value, resource: &Resource) -> Result<Object, Status> {
-    let mut object = Object::new(value)
-        .ok_or_else(|| cannot_be_handled(resource, "json: cannot unmarshal into an object with metadata"))?;
-    let said = |key: &str| {
-        object
-            .fields()
-            .get(key)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
+/// Takes a decoded body as one of the resource's kind; what does not say its kind is given it.
+fn as_kind(mut value: Value, body: &[u8], resource: &Resource) -> Result<Value, Status> {
+    if value.is_null() {
+        value = Value::Object(Map::new());
+    }
+    let Value::Object(fields) = &value else {
+        let why = format!(
+            "json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \
+             \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
+            golang::json_type(&value)
+        );
+        return Err(media::unrecognized(body, &resource.kind, &why));
     };
-    let (kind, version) = (said("kind"), said("apiVersion"));
-    if !kind.is_empty() && *kind != *resource.kind {
-        let group = if resource.group.is_empty() {
+    let mut said = [("kind", ""), ("apiVersion", "")];
+    for (key, text) in &mut said {
+        *text = match fields.get(*key) {
+            None | Some(Value::Null) => "",
+            Some(Value::String(text)) => text,
+            Some(other) => {
+                let why = format!(
+                    "json: cannot unmarshal {} into Go struct field .{key} of type string",
+                    golang::json_type(other)
+                );
+                return Err(media::unrecognized(body, &resource.kind, &why));
+            }
+        };
+    }
+    let [(_, kind), (_, version)] = said;
+    let own = resource.api_version();
+    if let Err(why) = check_kind(kind, version, resource) {
+        let (group, short) = split(if version.is_empty() { &own } else { version });
+        // Where only the version is another one, and known, the real server says it in other words.
+        return Err(Status::bad_request(
+            if (kind.is_empty() || *kind == *resource.kind)
+                && (resource.custom || is_kind(group, short, &resource.kind))
+            {
+                format!(
+                    "the API version in the data ({version}) does not match the expected API version ({own})"
+                )
+            } else {
+                let kind = if kind.is_empty() { &resource.kind } else { kind };
+                format!(
+                    "{kind} in version {short:?} cannot be handled as a {}: {why}",
+                    resource.kind
+                )
+            },
+        ));
+    }
+    value["kind"] = resource.kind.to_string().into();
+    value["apiVersion"] = resource.api_version().into();
+    Ok(value)
+}
+
+/// Refuses what says that it is of another kind or version; saying nothing is fine.
+pub(super) fn check_kind(kind: &str, version: &str, resource: &Resource) -> Result<(), String> {
+    let own = resource.api_version();
+    let kind = if kind.is_empty() { &resource.kind } else { kind };
+    let said = if version.is_empty() { &own } else { version };
+    if *kind == *resource.kind && said == own {
+        return Ok(());
+    }
+    let (group, short) = split(said);
+    Err(if resource.custom || is_kind(group, short, kind) {
+        let internal = if resource.group.is_empty() {
             "core"
         } else {
             &resource.group
         };
-        return Err(Status::bad_request(format!(
-            "{kind} in version {:?} cannot be handled as a {}: converting ({version}.{kind}) to ({group}.{}): unknown conversion",
-            &*resource.version, resource.kind, resource.kind
-        )));
-    }
-    if !version.is_empty() && version != resource.api_version() {
-        return Err(Status::bad_request(format!(
-            "the API version in the data ({version}) does not match the expected API version ({})",
-            resource.api_version()
-        )));
-    }
-    object
-        .fields_mut()
-        .insert("kind".into(), resource.kind.to_string().into());
-    object
-        .fields_mut()
-        .insert("apiVersion".into(), resource.api_version().into());
-    Ok(object)
+        format!(
+            "converting ({}.{kind}) to ({internal}.{}): unknown conversion",
+            said.replace('/', "."),
+            resource.kind
+        )
+    } else {
+        format!("no kind {kind:?} is registered for version {said:?} in scheme \"pkg/runtime/scheme.go:111\"")
+    })
+}
+
+/// The group and the version of `apps/v1`.
+fn split(api_version: &str) -> (&str, &str) {
+    api_version.split_once('/').unwrap_or(("", api_version))
 }
 
 fn cannot_be_handled(resource: &Resource, why: &str) -> Status {

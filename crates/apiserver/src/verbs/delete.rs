@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{Answer, Api, DeleteOptions, ListOptions, options::Propagation, read::ListBody, rendered};
+use super::{Answer, Api, DeleteOptions, ListOptions, options::Propagation, rendered};
 use crate::{
     object::Object,
     particular,
@@ -66,7 +66,6 @@ impl Api {
         list: &ListOptions,
         selector: &Selector,
     ) -> Result<Answer, Status> {
-        let resource = &target.resource;
         let page = self.page(target, list, selector)?;
         for entry in &page.entries {
             let one = Target {
@@ -79,7 +78,7 @@ impl Api {
                 _ => {}
             }
         }
-        Ok(Answer::List(ListBody::new(resource, page)))
+        Ok(Answer::List(page))
     }
 
     /// Deletes an object in the state that was read; `None` if somebody else wrote in between.

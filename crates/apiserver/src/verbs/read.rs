@@ -26,10 +26,27 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const PIECE: usize = 64 * 1024;
 
 /// A part of a list: what to show, and how to go on.
-pub(super) struct Page {
+pub(crate) struct Page {
     pub(super) revision: Revision,
-    pub(super) entries: Vec<Arc<Entry>>,
+    pub(crate) entries: Vec<Arc<Entry>>,
     next: Option<Next>,
+}
+
+impl Page {
+    /// The `metadata` of the list.
+    pub(crate) fn metadata(&self, resource: &Resource) -> Value {
+        let mut metadata = json!({"resourceVersion": self.revision.to_string()});
+        if resource.custom {
+            metadata["continue"] = "".into();
+        }
+        if let Some(next) = &self.next {
+            metadata["continue"] = next.token.as_str().into();
+            if let Some(remaining) = next.remaining {
+                metadata["remainingItemCount"] = remaining.into();
+            }
+        }
+        metadata
+    }
 }
 
 struct Next {
@@ -60,10 +77,7 @@ impl Api {
         if let At::NotOlderThan(revision) | At::Exact(revision) = options.at {
             self.wait_for(revision).await?;
         }
-        Ok(Answer::List(ListBody::new(
-            &target.resource,
-            self.page(target, options, selector)?,
-        )))
+        Ok(Answer::List(self.page(target, options, selector)?))
     }
 
     /// Waits a little for a revision that a client has seen elsewhere.
@@ -113,7 +127,7 @@ impl Api {
         })
     }
 
-    pub(super) fn snapshot(&self, target: &Target, at: Option<Revision>) -> Result<Snapshot, Status> {
+    pub(crate) fn snapshot(&self, target: &Target, at: Option<Revision>) -> Result<Snapshot, Status> {
         self.storage.snapshot(&target.resource.table, at).map_err(|_| {
             Status::expired(
                 "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter.",
@@ -194,17 +208,8 @@ enum Part {
 }
 
 impl ListBody {
-    pub(super) fn new(resource: &Resource, page: Page) -> Self {
-        let mut metadata = json!({"resourceVersion": page.revision.to_string()});
-        if resource.custom {
-            metadata["continue"] = "".into();
-        }
-        if let Some(next) = page.next {
-            metadata["continue"] = next.token.into();
-            if let Some(remaining) = next.remaining {
-                metadata["remainingItemCount"] = remaining.into();
-            }
-        }
+    pub(crate) fn new(resource: &Resource, page: Page) -> Self {
+        let metadata = page.metadata(resource);
         let kind = &resource.list_kind;
         let version = resource.api_version();
         Self {

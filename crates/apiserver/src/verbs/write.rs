@@ -5,19 +5,20 @@ use serde_json::Value;
 
 use super::{
     Answer, Api, WriteOptions,
-    conform::{as_kind, check, conform, decode},
+    conform::{check, check_kind, conform, decode, judge, normalize},
     invalid, rendered,
 };
 use crate::{
-    media::{Encoding, PatchKind},
+    media::Encoding,
     object::Object,
     particular,
+    patch::PatchKind,
     registry::Resource,
     request::Target,
-    schema::{FieldError, Problem},
+    schema::{FieldError, Problem, Schema},
     status::Status,
     storage::{Change, Conflict, Entry, Expect, Key, Revision},
-    validation,
+    strategies, validation,
 };
 
 /// How often a write that names no revision is tried again after losing a race.
@@ -39,10 +40,9 @@ impl Api {
                 "resourceVersion should not be set on objects to be created",
             ));
         }
+        self.admit(resource, &mut object)?;
         self.prepare_create(&mut object, resource);
-        if resource.namespaced {
-            self.check_namespace(resource, &object)?;
-        }
+        let _allotting = self.allot(resource, &mut object, None)?;
         // A generated name may be taken: the real server tries eight times.
         let generated = object.name().is_empty() && !object.meta("generateName").is_empty();
         for attempt in 1.. {
@@ -139,15 +139,32 @@ impl Api {
         kind: PatchKind,
     ) -> Result<Answer, Status> {
         let resource = &target.resource;
-        let patch = kind.decode(body, resource)?;
+        let (patch, remarks) = kind.decode(body)?;
+        let schema = resource.schema.as_ref().map(Schema::view);
         for _ in 0..RACES {
             let entry = self.current(target)?;
             let old = entry.object.decode();
             let mut value = old.clone().into_value();
             value["apiVersion"] = resource.api_version().into();
-            patch.apply(&mut value)?;
-            let object = as_kind(value, resource)?;
-            let (mut object, warnings) = conform(object, resource, options.field_validation)?;
+            patch.apply(schema, &mut value)?;
+            let quoted = patch.quoted(&value);
+            let refused = |why: String| {
+                let problem = Problem::Invalid(quoted.as_str().into(), why);
+                Status::invalid("", "", "", &[FieldError::new("patch", problem)])
+            };
+            let said = |key: &str| value[key].as_str().unwrap_or_default();
+            check_kind(said("kind"), said("apiVersion"), resource).map_err(refused)?;
+            value["kind"] = resource.kind.to_string().into();
+            value["apiVersion"] = resource.api_version().into();
+            let (mut object, unknown) = conform(value, resource, kind.source()).map_err(refused)?;
+            let problems = remarks.iter().cloned().chain(unknown).collect();
+            let warnings = judge(problems, options.field_validation).map_err(refused)?;
+            if object.name().is_empty() {
+                return Err(Status::bad_request(format!(
+                    "the name of the object ({} based on URL) was undeterminable: name must be provided",
+                    target.name
+                )));
+            }
             place(&mut object, target)?;
             let said = object.meta("resourceVersion");
             if !said.is_empty() && said != entry.revision.to_string() {
@@ -155,6 +172,46 @@ impl Api {
             }
             if let Some(answer) = self.replace(target, options, &entry, &old, object, warnings)? {
                 return Ok(answer);
+            }
+        }
+        Err(Status::modified(resource, &target.name))
+    }
+
+    /// Changes an object as the server's own doing: reads, changes and writes until nobody came in between.
+    /// Returns the object as it is then.
+    pub(crate) fn modify(
+        &self,
+        target: &Target,
+        options: &WriteOptions,
+        mut change: impl FnMut(&mut Object) -> Result<(), Status>,
+    ) -> Result<Object, Status> {
+        let resource = &target.resource;
+        for _ in 0..RACES {
+            let entry = self.current(target)?;
+            let old = entry.object.decode();
+            let mut object = old.clone();
+            change(&mut object)?;
+            if resource.strategy.generation && desired_differs(&object, &old, resource) {
+                let generation = old
+                    .metadata()
+                    .get("generation")
+                    .and_then(Value::as_i64)
+                    .unwrap_or(0);
+                // Binding a pod decides nothing anew about it.
+                if target.subresource == "scale".into() {
+                    object.set_meta("generation", generation + 1);
+                }
+            }
+            let errors = check(&object, resource);
+            if !errors.is_empty() {
+                return Err(invalid(resource, &target.name, &errors));
+            }
+            if options.dry_run || object == old {
+                return Ok(object);
+            }
+            if let Ok(entry) = self.commit(resource, &mut object, Expect::At(entry.revision), Change::Put) {
+                self.after(resource, &entry);
+                return Ok(object);
             }
         }
         Err(Status::modified(resource, &target.name))
@@ -172,6 +229,7 @@ impl Api {
     ) -> Result<Option<Answer>, Status> {
         let resource = &target.resource;
         let errors = prepare_update(&mut object, old, target);
+        let _allotting = self.allot(resource, &mut object, Some(old))?;
         let errors: Vec<_> = errors.into_iter().chain(check(&object, resource)).collect();
         if !errors.is_empty() {
             return Err(invalid(resource, &target.name, &errors));
@@ -224,6 +282,29 @@ impl Api {
         )
     }
 
+    /// Gives a service its addresses and ports. They are its own once it is written, so that no two services may look
+    /// for theirs at the same time: the guard is held until then.
+    fn allot(
+        &self,
+        resource: &Resource,
+        object: &mut Object,
+        old: Option<&Object>,
+    ) -> Result<Option<parking_lot::MutexGuard<'_, ()>>, Status> {
+        if (&*resource.group, &*resource.kind) != ("", "Service") {
+            return Ok(None);
+        }
+        let guard = self.allotting.lock();
+        let mut taken = strategies::Allotment::default();
+        for service in self.all(("", "services")) {
+            if old.is_none_or(|old| old.meta("uid") != service.meta("uid")) {
+                taken.note(&service);
+            }
+        }
+        strategies::allot(object, &mut taken, &mut |below| self.world.below(below))
+            .map_err(|errors| invalid(resource, object.name(), &errors))?;
+        Ok(Some(guard))
+    }
+
     /// Writes an object at the resource's storage version.
     pub(crate) fn commit(
         &self,
@@ -261,21 +342,8 @@ impl Api {
         } else {
             object.metadata_mut().remove("generation");
         }
-        particular::prepare_create(resource, object);
-    }
-
-    /// New objects need a namespace that is there and will stay.
-    fn check_namespace(&self, resource: &Resource, object: &Object) -> Result<(), Status> {
-        let catalogue = self.registry.catalogue();
-        let namespaces = catalogue.find("", "v1", "namespaces").expect("built in");
-        let name = object.namespace();
-        match self.storage.get(&namespaces.table, &Key::new("", name)) {
-            None => Err(Status::not_found(namespaces, name)),
-            Some(entry) if entry.object.decode().is_deleting() => {
-                Err(Status::namespace_terminating(resource, object.name(), name))
-            }
-            Some(_) => Ok(()),
-        }
+        particular::prepare_create(resource, object, &self.world.now_text());
+        normalize(object, resource);
     }
 }
 
@@ -308,7 +376,8 @@ fn prepare_update(object: &mut Object, old: &Object, target: &Target) -> Vec<Fie
     let mut errors = Vec::new();
     if object.metadata().contains_key("uid") && object.meta("uid") != old.meta("uid") {
         let problem = Problem::Invalid(object.meta("uid").into(), "field is immutable".into());
-        errors.push(FieldError::new("metadata.uid", problem));
+        // Two of the real server's checks look at it.
+        errors.extend(vec![FieldError::new("metadata.uid", problem); 2]);
     }
     for key in [
         "uid",
@@ -323,6 +392,21 @@ fn prepare_update(object: &mut Object, old: &Object, target: &Target) -> Vec<Fie
         object.keep_meta(key, old);
     }
     match &*target.subresource {
+        "finalize" => {
+            let finalizers = object.fields().get("spec").map(|spec| spec["finalizers"].clone());
+            *object = old.clone();
+            let spec = object
+                .fields_mut()
+                .entry("spec")
+                .or_insert_with(|| serde_json::json!({}));
+            match finalizers.filter(|list| list.as_array().is_some_and(|list| !list.is_empty())) {
+                Some(finalizers) => spec["finalizers"] = finalizers,
+                None => {
+                    spec.as_object_mut().map(|spec| spec.remove("finalizers"));
+                }
+            }
+            return errors;
+        }
         "status" => {
             let status = object.fields_mut().remove("status");
             let metadata = object.fields()["metadata"].clone();
@@ -365,7 +449,10 @@ fn prepare_update(object: &mut Object, old: &Object, target: &Target) -> Vec<Fie
             ));
         }
     }
-    if resource.strategy.generation && desired_differs(object, old, resource) {
+    normalize(object, resource);
+    let counts = desired_differs(object, old, resource)
+        || (&*target.subresource == "" && strategies::metadata_counts(resource, object, old));
+    if resource.strategy.generation && counts {
         let generation = old
             .metadata()
             .get("generation")

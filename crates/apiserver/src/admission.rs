@@ -1,0 +1,310 @@
+//! What the admission plugins that every real server runs do to a new object, as far as a client sees it.
+//!
+//! ```text
+//!   NamespaceLifecycle ─► ServiceAccount ─► TaintNodesByCondition ─► Priority ─► DefaultTolerationSeconds
+//!                     ─► DefaultStorageClass, StorageObjectInUseProtection ─► DefaultIngressClass
+//! ```
+
+use serde_json::{Value, json};
+
+use crate::{
+    object::Object,
+    registry::Resource,
+    status::Status,
+    storage::{Entry, Key},
+    verbs::Api,
+};
+
+use std::sync::Arc;
+
+/// Where pods find the token of their service account.
+const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// The classes that every cluster has, by name and value.
+const SYSTEM_PRIORITIES: [(&str, i64); 2] = [
+    ("system-cluster-critical", 2_000_000_000),
+    ("system-node-critical", 2_000_001_000),
+];
+
+impl Api {
+    /// Completes a new object, or refuses it.
+    pub(crate) fn admit(&self, resource: &Resource, object: &mut Object) -> Result<(), Status> {
+        if resource.namespaced {
+            self.check_namespace(resource, object)?;
+        }
+        if resource.custom {
+            return Ok(());
+        }
+        match (&*resource.group, &*resource.kind) {
+            ("", "Pod") => {
+                self.admit_service_account(resource, object)?;
+                self.admit_priority(resource, object)?;
+                tolerate_for_a_while(object);
+            }
+            ("", "Node") => taint_as_not_ready(object),
+            ("", "PersistentVolume") => protect(object, "kubernetes.io/pv-protection"),
+            ("", "PersistentVolumeClaim") => {
+                protect(object, "kubernetes.io/pvc-protection");
+                self.set_default_class(
+                    object,
+                    "storageClassName",
+                    ("storage.k8s.io", "storageclasses"),
+                    "storageclass.kubernetes.io/is-default-class",
+                );
+            }
+            ("networking.k8s.io", "Ingress") => self.set_default_class(
+                object,
+                "ingressClassName",
+                ("networking.k8s.io", "ingressclasses"),
+                "ingressclass.kubernetes.io/is-default-class",
+            ),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// New objects need a namespace that is there and will stay.
+    fn check_namespace(&self, resource: &Resource, object: &Object) -> Result<(), Status> {
+        let catalogue = self.registry.catalogue();
+        let namespaces = catalogue.find("", "v1", "namespaces").expect("built in");
+        let name = object.namespace();
+        match self.storage.get(&namespaces.table, &Key::new("", name)) {
+            None => Err(Status::not_found(namespaces, name)),
+            Some(entry) if entry.object.decode().is_deleting() => {
+                Err(Status::namespace_terminating(resource, object.name(), name))
+            }
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// A pod runs as a service account that exists, and has its token mounted.
+    fn admit_service_account(&self, resource: &Resource, pod: &mut Object) -> Result<(), Status> {
+        let namespace = pod.namespace().to_owned();
+        let name = match pod.text_at("spec.serviceAccountName") {
+            empty if empty.is_empty() => "default".to_owned(),
+            name => name,
+        };
+        let Some(account) = self.stored(("", "serviceaccounts"), &Key::new(&namespace, &name)) else {
+            let why = format!(
+                "error looking up service account {namespace}/{name}: serviceaccount \"{name}\" not found"
+            );
+            return Err(Status::forbidden(resource, shown_name(pod), &why));
+        };
+        let account = account.object.decode();
+        let own = |key: &str| account.fields().get(key).cloned();
+        let Some(spec) = pod.fields_mut().get_mut("spec") else {
+            return Ok(());
+        };
+        spec["serviceAccountName"] = name.clone().into();
+        spec["serviceAccount"] = name.into();
+        if spec["imagePullSecrets"].is_null()
+            && let Some(secrets) = own("imagePullSecrets")
+        {
+            spec["imagePullSecrets"] = secrets;
+        }
+        let wanted = match &spec["automountServiceAccountToken"] {
+            Value::Bool(wanted) => *wanted,
+            _ => own("automountServiceAccountToken") != Some(Value::Bool(false)),
+        };
+        if wanted {
+            mount_token(spec, &format!("kube-api-access-{}", self.world.name_suffix()));
+        }
+        Ok(())
+    }
+
+    /// A pod's priority is its class's, or that of the cluster's default class.
+    fn admit_priority(&self, resource: &Resource, pod: &mut Object) -> Result<(), Status> {
+        let name = pod.text_at("spec.priorityClassName");
+        let (class, value, policy) = if name.is_empty() {
+            let default = self.default_priority_class();
+            let class = default.as_ref().map_or("", |class| class.name()).to_owned();
+            let (value, policy) = default.as_ref().map_or((0, None), priority);
+            (class, value, policy)
+        } else {
+            let system = SYSTEM_PRIORITIES.iter().find(|(known, _)| *known == name);
+            match (
+                self.stored(("scheduling.k8s.io", "priorityclasses"), &Key::new("", &name)),
+                system,
+            ) {
+                (Some(entry), _) => {
+                    let (value, policy) = priority(&entry.object.decode());
+                    (name, value, policy)
+                }
+                (None, Some((_, value))) => (name, *value, None),
+                (None, None) => {
+                    let why = format!("no PriorityClass with name {name} was found");
+                    return Err(Status::forbidden(resource, shown_name(pod), &why));
+                }
+            }
+        };
+        let policy = policy.unwrap_or_else(|| "PreemptLowerPriority".to_owned());
+        let shown = shown_name(pod).to_owned();
+        let Some(spec) = pod.fields_mut().get_mut("spec") else {
+            return Ok(());
+        };
+        if let Some(said) = spec["priority"].as_i64().filter(|said| *said != value) {
+            let why = format!(
+                "the integer value of priority ({said}) must not be provided in pod spec; priority admission \
+                 controller computed {value} from the given PriorityClass name"
+            );
+            return Err(Status::forbidden(resource, &shown, &why));
+        }
+        if let Some(said) = spec["preemptionPolicy"].as_str().filter(|said| *said != policy) {
+            let why = format!(
+                "the string value of PreemptionPolicy ({said}) must not be provided in pod spec; priority admission \
+                 controller computed {policy} from the given PriorityClass name"
+            );
+            return Err(Status::forbidden(resource, &shown, &why));
+        }
+        if !class.is_empty() {
+            spec["priorityClassName"] = class.into();
+        }
+        spec["priority"] = value.into();
+        spec["preemptionPolicy"] = policy.into();
+        Ok(())
+    }
+
+    fn default_priority_class(&self) -> Option<Object> {
+        let classes = self.all(("scheduling.k8s.io", "priorityclasses"));
+        let defaults =
+            classes.filter(|class| class.fields().get("globalDefault") == Some(&Value::Bool(true)));
+        // Of several, the least.
+        defaults.min_by_key(|class| priority(class).0)
+    }
+
+    /// Names the class that is marked as the default, where the object names none.
+    fn set_default_class(&self, object: &mut Object, field: &str, resource: (&str, &str), mark: &str) {
+        let spec = object.fields().get("spec");
+        if spec.is_none_or(|spec| !spec[field].is_null()) {
+            return;
+        }
+        let marked = |class: &Object| {
+            let annotations = class.metadata().get("annotations");
+            annotations.is_some_and(|annotations| annotations[mark] == "true")
+        };
+        // Of several, the youngest.
+        let class = self
+            .all(resource)
+            .filter(marked)
+            .max_by_key(|class| class.meta("creationTimestamp").to_owned());
+        if let Some(class) = class {
+            let name = Value::from(class.name());
+            object.fields_mut()["spec"][field] = name;
+        }
+    }
+
+    fn stored(&self, (group, plural): (&str, &str), key: &Key) -> Option<Arc<Entry>> {
+        let catalogue = self.registry.catalogue();
+        let resource = catalogue.find(group, "v1", plural)?;
+        self.storage.get(&resource.table, key)
+    }
+
+    /// All objects of a built-in resource.
+    pub(crate) fn all(&self, (group, plural): (&str, &str)) -> impl Iterator<Item = Object> + use<> {
+        let catalogue = self.registry.catalogue();
+        let table = catalogue
+            .find(group, "v1", plural)
+            .map(|resource| &resource.table);
+        let snapshot = table.and_then(|table| self.storage.snapshot(table, None).ok());
+        let entries: Vec<_> = snapshot
+            .iter()
+            .flat_map(|snapshot| snapshot.range(None, None))
+            .cloned()
+            .collect();
+        entries.into_iter().map(|entry| entry.object.decode())
+    }
+}
+
+/// Plugins run before a name is generated.
+fn shown_name(object: &Object) -> &str {
+    if object.name().is_empty() {
+        object.meta("generateName")
+    } else {
+        object.name()
+    }
+}
+
+fn priority(class: &Object) -> (i64, Option<String>) {
+    let value = class.fields().get("value").and_then(Value::as_i64).unwrap_or(0);
+    let policy = class.fields().get("preemptionPolicy").and_then(Value::as_str);
+    (value, policy.map(str::to_owned))
+}
+
+/// Adds the token's volume, and mounts it in every container that has nothing there yet.
+fn mount_token(spec: &mut Value, volume: &str) {
+    let mount = json!({"name": volume, "readOnly": true, "mountPath": TOKEN_PATH});
+    let mut used = false;
+    for list in ["initContainers", "containers"] {
+        for container in spec[list].as_array_mut().into_iter().flatten() {
+            let mut mounts = container["volumeMounts"].as_array().cloned().unwrap_or_default();
+            if mounts.iter().all(|mount| mount["mountPath"] != TOKEN_PATH) {
+                used = true;
+                mounts.push(mount.clone());
+                container["volumeMounts"] = mounts.into();
+            }
+        }
+        // Asking for a list that is not there leaves a null behind.
+        if spec[list].is_null()
+            && let Some(fields) = spec.as_object_mut()
+        {
+            fields.remove(list);
+        }
+    }
+    if used {
+        let mut volumes = spec["volumes"].as_array().cloned().unwrap_or_default();
+        volumes.push(json!({"name": volume, "projected": {"defaultMode": 0o644, "sources": [
+            {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
+            {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+            {"downwardAPI": {"items": [
+                {"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}},
+            ]}},
+        ]}}));
+        spec["volumes"] = volumes.into();
+    }
+}
+
+/// A pod stays for five minutes on a node that is not ready or not reachable, unless it says what it tolerates.
+fn tolerate_for_a_while(pod: &mut Object) {
+    let Some(spec) = pod.fields_mut().get_mut("spec") else {
+        return;
+    };
+    let mut tolerations = spec["tolerations"].as_array().cloned().unwrap_or_default();
+    for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
+        let covers = |toleration: &Value| {
+            let says = |field: &str, value: &str| {
+                toleration[field]
+                    .as_str()
+                    .is_none_or(|text| text.is_empty() || text == value)
+            };
+            says("key", key) && says("effect", "NoExecute")
+        };
+        if !tolerations.iter().any(covers) {
+            tolerations.push(json!({
+                "key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300,
+            }));
+        }
+    }
+    spec["tolerations"] = tolerations.into();
+}
+
+/// Nothing is to run on a new node before it says that it is ready.
+fn taint_as_not_ready(node: &mut Object) {
+    let spec = node.fields_mut().entry("spec").or_insert_with(|| json!({}));
+    let mut taints = spec["taints"].as_array().cloned().unwrap_or_default();
+    let taint = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});
+    if taints
+        .iter()
+        .all(|known| known["key"] != taint["key"] || known["effect"] != taint["effect"])
+    {
+        taints.push(taint);
+    }
+    spec["taints"] = taints.into();
+}
+
+fn protect(object: &mut Object, finalizer: &str) {
+    let finalizers: Vec<_> = object.finalizers().map(str::to_owned).collect();
+    if !finalizers.iter().any(|known| known == finalizer) {
+        let all: Vec<_> = finalizers.into_iter().chain([finalizer.to_owned()]).collect();
+        object.set_meta("finalizers", all);
+    }
+}

@@ -1,0 +1,89 @@
+//! How Go prints values: the real server's texts quote them.
+
+use serde_json::Value;
+
+/// A value as `%v` prints it: `map[a:1 b:[x y]]`.
+pub(crate) fn printed(value: &Value) -> String {
+    match value {
+        Value::Null => "<nil>".to_owned(),
+        Value::Bool(_) => value.to_string(),
+        Value::Number(number) => match number.as_i64() {
+            Some(integer) => integer.to_string(),
+            None => float(number.as_f64().unwrap_or_default()),
+        },
+        Value::String(text) => text.clone(),
+        Value::Array(items) => {
+            let items: Vec<_> = items.iter().map(printed).collect();
+            format!("[{}]", items.join(" "))
+        }
+        Value::Object(fields) => {
+            let fields: Vec<_> = fields
+                .iter()
+                .map(|(key, value)| format!("{key}:{}", printed(value)))
+                .collect();
+            format!("map[{}]", fields.join(" "))
+        }
+    }
+}
+
+/// Go changes to an exponent at 10²¹ and below 10⁻⁴, and writes it with a sign and two digits.
+fn float(number: f64) -> String {
+    let size = number.abs();
+    if size == 0.0 || (1e-4..1e21).contains(&size) {
+        return number.to_string();
+    }
+    let text = format!("{number:e}");
+    let (digits, exponent) = text.split_once('e').expect("`{:e}` writes an exponent");
+    let (sign, exponent) = exponent
+        .strip_prefix('-')
+        .map_or(('+', exponent), |rest| ('-', rest));
+    format!("{digits}e{sign}{exponent:0>2}")
+}
+
+/// What Go calls the dynamic type of a decoded JSON value.
+pub(crate) fn type_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "%!s(<nil>)",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_i64() => "int64",
+        Value::Number(_) => "float64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
+}
+
+/// What Go's JSON decoder calls the kind of a value that does not fit.
+pub(crate) fn json_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn values_read_as_in_go() {
+        for (value, text) in [
+            (
+                json!({"b": [1, "x", null], "a": true}),
+                "map[a:true b:[1 x <nil>]]",
+            ),
+            (json!(1.5), "1.5"),
+            (json!(1e21), "1e+21"),
+            (json!(0.00001), "1e-05"),
+            (json!([]), "[]"),
+        ] {
+            assert_eq!(printed(&value), text);
+        }
+    }
+}

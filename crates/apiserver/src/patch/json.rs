@@ -1,0 +1,257 @@
+//! JSON patch (RFC 6902) with the leniencies of the real server's library: a `replace` may set what is not there, an
+//! absent value is `null`, and indexes may count from the end.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+/// Copies may grow a document by this much in all: what the real server allows.
+const COPY_LIMIT: usize = 3 * 1024 * 1024;
+
+/// One operation; what it lacks shows when it is applied.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Operation {
+    op: Option<String>,
+    path: Option<String>,
+    from: Option<String>,
+    value: Value,
+}
+
+/// The patch does not fit the document; the real server does not say why either.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct DoesNotApply;
+
+/// Applies all operations, or leaves the document in a state that must not be used.
+pub(crate) fn apply(operations: &[Operation], document: &mut Value) -> Result<(), DoesNotApply> {
+    let mut copied = 0;
+    for operation in operations {
+        let path = operation.path.as_deref().ok_or(DoesNotApply);
+        let from = operation.from.as_deref().ok_or(DoesNotApply);
+        let value = &operation.value;
+        match operation.op.as_deref().unwrap_or_default() {
+            "add" => add(document, path?, value.clone())?,
+            "remove" => drop(remove(document, path?)?),
+            "replace" => replace(document, path?, value.clone())?,
+            "test" => test(document, path?, value)?,
+            "move" => {
+                let value = remove(document, from?)?;
+                add(document, path?, value)?;
+            }
+            "copy" => {
+                let value = get(document, from?)?.cloned().unwrap_or_default();
+                copied += value.to_string().len();
+                if copied > COPY_LIMIT {
+                    return Err(DoesNotApply);
+                }
+                add(document, path?, value)?;
+            }
+            _ => return Err(DoesNotApply),
+        }
+    }
+    Ok(())
+}
+
+/// The object or array that holds what a pointer names, and its key there.
+fn parent<'a>(document: &'a mut Value, path: &str) -> Result<(&'a mut Value, String), DoesNotApply> {
+    let mut parts = path.split('/').skip(1).map(unescaped);
+    let mut key = parts.next().ok_or(DoesNotApply)?;
+    let mut place = document;
+    for next in parts {
+        place = match place {
+            Value::Object(fields) => fields.get_mut(&key).ok_or(DoesNotApply)?,
+            Value::Array(items) => {
+                let index = index(&key, items.len())?;
+                items.get_mut(index).ok_or(DoesNotApply)?
+            }
+            _ => return Err(DoesNotApply),
+        };
+        key = next;
+    }
+    Ok((place, key))
+}
+
+fn unescaped(part: &str) -> String {
+    part.replace("~1", "/").replace("~0", "~")
+}
+
+/// The index that a key names in a list with `count` places.
+fn index(key: &str, count: usize) -> Result<usize, DoesNotApply> {
+    let index: isize = key.parse().map_err(|_| DoesNotApply)?;
+    let place = if index < 0 {
+        count.checked_add_signed(index).ok_or(DoesNotApply)?
+    } else {
+        index.unsigned_abs()
+    };
+    (place < count).then_some(place).ok_or(DoesNotApply)
+}
+
+/// What is there; an absent field of an object is none and no failure.
+fn get<'a>(document: &'a mut Value, path: &str) -> Result<Option<&'a Value>, DoesNotApply> {
+    match parent(document, path)? {
+        (Value::Object(fields), key) => Ok(fields.get(&key)),
+        (Value::Array(items), key) => {
+            let index = index(&key, items.len())?;
+            Ok(items.get(index))
+        }
+        _ => Err(DoesNotApply),
+    }
+}
+
+fn add(document: &mut Value, path: &str, value: Value) -> Result<(), DoesNotApply> {
+    match parent(document, path)? {
+        (Value::Object(fields), key) => drop(fields.insert(key, value)),
+        (Value::Array(items), key) if key == "-" => items.push(value),
+        (Value::Array(items), key) => {
+            let index = index(&key, items.len() + 1)?;
+            items.insert(index, value);
+        }
+        _ => return Err(DoesNotApply),
+    }
+    Ok(())
+}
+
+fn remove(document: &mut Value, path: &str) -> Result<Value, DoesNotApply> {
+    match parent(document, path)? {
+        (Value::Object(fields), key) => fields.remove(&key).ok_or(DoesNotApply),
+        (Value::Array(items), key) => {
+            let index = index(&key, items.len())?;
+            Ok(items.remove(index))
+        }
+        _ => Err(DoesNotApply),
+    }
+}
+
+fn replace(document: &mut Value, path: &str, value: Value) -> Result<(), DoesNotApply> {
+    if path.is_empty() {
+        if !(value.is_object() || value.is_array()) {
+            return Err(DoesNotApply);
+        }
+        *document = value;
+        return Ok(());
+    }
+    match parent(document, path)? {
+        (Value::Object(fields), key) => drop(fields.insert(key, value)),
+        (Value::Array(items), key) => {
+            let index = index(&key, items.len())?;
+            items[index] = value;
+        }
+        _ => return Err(DoesNotApply),
+    }
+    Ok(())
+}
+
+fn test(document: &mut Value, path: &str, value: &Value) -> Result<(), DoesNotApply> {
+    let found = if path.is_empty() {
+        Some(&*document)
+    } else {
+        get(document, path)?
+    };
+    let passes = match found {
+        Some(found) => found == value,
+        None => value.is_null(),
+    };
+    passes.then_some(()).ok_or(DoesNotApply)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn patched(operations: Value) -> Result<Value, DoesNotApply> {
+        let operations: Vec<Operation> = serde_json::from_value(operations).expect("operations");
+        let mut document = json!({"data": {"a": "1", "x/y": "2"}, "list": [1, 2]});
+        apply(&operations, &mut document).map(|()| document)
+    }
+
+    #[test]
+    fn operations_change_what_they_point_at() {
+        for (operation, path, result) in [
+            (
+                json!({"op": "add", "path": "/data/b", "value": "2"}),
+                "/data/b",
+                json!("2"),
+            ),
+            (
+                json!({"op": "add", "path": "/list/-", "value": 3}),
+                "/list",
+                json!([1, 2, 3]),
+            ),
+            (
+                json!({"op": "add", "path": "/list/0", "value": 0}),
+                "/list",
+                json!([0, 1, 2]),
+            ),
+            (
+                json!({"op": "add", "path": "/list/-1", "value": 3}),
+                "/list",
+                json!([1, 2, 3]),
+            ),
+            (json!({"op": "add", "path": "/data/b"}), "/data/b", json!(null)),
+            (json!({"op": "remove", "path": "/list/-1"}), "/list", json!([1])),
+            (
+                json!({"op": "replace", "path": "/data/zz", "value": "2"}),
+                "/data/zz",
+                json!("2"),
+            ),
+            (
+                json!({"op": "replace", "path": "/list/1", "value": 5}),
+                "/list",
+                json!([1, 5]),
+            ),
+            (
+                json!({"op": "replace", "path": "", "value": {"a": 1}}),
+                "",
+                json!({"a": 1}),
+            ),
+            (
+                json!({"op": "move", "from": "/data/a", "path": "/data/m"}),
+                "/data",
+                json!({"m": "1", "x/y": "2"}),
+            ),
+            (
+                json!({"op": "copy", "from": "/data/a", "path": "/list/0"}),
+                "/list",
+                json!(["1", 1, 2]),
+            ),
+            (
+                json!({"op": "test", "path": "/data/x~1y", "value": "2"}),
+                "/list",
+                json!([1, 2]),
+            ),
+            (
+                json!({"op": "test", "path": "/data/zz", "value": null}),
+                "/list",
+                json!([1, 2]),
+            ),
+        ] {
+            let document = patched(json!([operation])).unwrap_or_else(|_| panic!("{operation}"));
+            assert_eq!(document.pointer(path), Some(&result), "{operation}");
+        }
+    }
+
+    #[test]
+    fn operations_that_point_at_nothing_do_not_apply() {
+        for operation in [
+            json!({"op": "remove", "path": "/data/zz"}),
+            json!({"op": "replace", "path": "/nope/x", "value": 1}),
+            json!({"op": "replace", "path": "/list/2", "value": 1}),
+            json!({"op": "add", "path": "/list/4", "value": 1}),
+            json!({"op": "add", "path": "data", "value": 1}),
+            json!({"op": "add", "value": 1}),
+            json!({"op": "test", "path": "/data/a", "value": "2"}),
+            json!({"op": "move", "path": "/data/m"}),
+            json!({"op": "bogus", "path": "/data/a"}),
+            json!({"path": "/data/a"}),
+        ] {
+            assert_eq!(patched(json!([operation])), Err(DoesNotApply), "{operation}");
+        }
+    }
+
+    #[test]
+    fn copies_cannot_fill_the_memory() {
+        let twice = |n| json!({"op": "copy", "from": "/data", "path": format!("/data/{n}")});
+        assert_eq!(patched((0..40).map(twice).collect()), Err(DoesNotApply));
+    }
+}

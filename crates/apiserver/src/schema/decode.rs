@@ -1,0 +1,314 @@
+//! Taking a body as the Go structs that the real server decodes it into.
+//!
+//! ```text
+//!   body ─► null is absent ─► wrong types are refused, with Go's words ─► canonical quantities, times, bytes
+//!        ─► empty fields vanish, unless they are pointers; others are always there
+//! ```
+
+use serde_json::{Map, Value};
+
+use super::{
+    Type, View,
+    go::{GoField, Omit, element},
+    quantity, time,
+};
+use crate::golang;
+
+/// How the real server came to the value, which decides how it words a mismatch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// From the text of a body.
+    Json,
+    /// From a tree that a strategic merge patch made.
+    Tree,
+}
+
+/// Brings `value` into the form that a round trip through Go's structs gives it. Returns the paths of the fields that
+/// no struct has, which are dropped.
+pub(crate) fn decode(schema: View<'_>, value: &mut Value, source: Source) -> Result<Vec<String>, String> {
+    let mut decoder = Decoder {
+        source,
+        unknown: Vec::new(),
+    };
+    let place = Place {
+        owner: "",
+        fields: "",
+        path: "",
+    };
+    let kind = schema.struct_name().map(|name| format!("v1.{name}"));
+    decoder.value(schema, kind.as_deref().unwrap_or_default(), value, place)?;
+    Ok(decoder.unknown)
+}
+
+/// Where in the object the decoder is.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    /// The struct that holds the field.
+    owner: &'a str,
+    /// The fields on the way, as Go's decoder names them: without indexes.
+    fields: &'a str,
+    /// The path as warnings name it: with indexes.
+    path: &'a str,
+}
+
+struct Decoder {
+    source: Source,
+    unknown: Vec<String>,
+}
+
+impl Decoder {
+    fn value(
+        &mut self,
+        schema: View<'_>,
+        kind: &str,
+        value: &mut Value,
+        place: Place<'_>,
+    ) -> Result<(), String> {
+        if value.is_null() {
+            *value = self.zero(schema, kind)?;
+            return Ok(());
+        }
+        let facts = schema.facts();
+        match (facts.kind, &mut *value) {
+            (Type::NumberOrString, _) => {
+                *value = quantity::canonical(value)?.into();
+                Ok(())
+            }
+            (Type::IntOrString, Value::String(_)) => Ok(()),
+            (Type::IntOrString, Value::Number(number)) if fits(number, "int32") => Ok(()),
+            (Type::IntOrString, _) => Err(self.mismatch(value, "int32", place)),
+            (Type::String, Value::String(text)) if kind == "[]uint8" => check_base64(text),
+            (Type::String, Value::String(text)) => match schema.struct_name() {
+                Some("Time") => time::canonical(text, time::Precision::Seconds).map(|time| *text = time),
+                Some("MicroTime") => time::canonical(text, time::Precision::Micros).map(|time| *text = time),
+                _ => Ok(()),
+            },
+            (Type::String, _) if matches!(schema.struct_name(), Some("Time" | "MicroTime")) => {
+                Err(self.mismatch(value, "string", place))
+            }
+            (Type::Boolean, Value::Bool(_)) | (Type::Number, Value::Number(_)) | (Type::Any, _) => Ok(()),
+            (Type::Integer, Value::Number(number)) if fits(number, kind) => Ok(()),
+            (Type::Array, Value::Array(items)) => {
+                let Some(inner) = schema.items() else {
+                    return Ok(());
+                };
+                let kind = element(kind);
+                for (index, item) in items.iter_mut().enumerate() {
+                    let path = format!("{}[{index}]", place.path);
+                    self.value(inner, kind, item, Place { path: &path, ..place })?;
+                }
+                Ok(())
+            }
+            (Type::Object, Value::Object(fields)) => match schema.additional() {
+                Some(inner) => {
+                    let kind = if kind.starts_with("map[") {
+                        element(kind)
+                    } else {
+                        ""
+                    };
+                    for (key, field) in fields {
+                        let path = format!("{}.{key}", place.path);
+                        self.value(inner, kind, field, Place { path: &path, ..place })?;
+                    }
+                    Ok(())
+                }
+                None if schema.is_open() => Ok(()),
+                None => self.fields(schema, fields, place),
+            },
+            _ => Err(self.mismatch(value, kind, place)),
+        }
+    }
+
+    fn fields(
+        &mut self,
+        schema: View<'_>,
+        fields: &mut Map<String, Value>,
+        place: Place<'_>,
+    ) -> Result<(), String> {
+        let mut given = std::mem::take(fields);
+        let owner = schema.struct_name().unwrap_or_default();
+        for (name, property) in schema.properties() {
+            let value = given.remove(name).unwrap_or(Value::Null);
+            let Some(go) = &property.here().go else {
+                if !value.is_null() {
+                    fields.insert(name.to_owned(), value);
+                }
+                continue;
+            };
+            if let Some(value) = self.field(property, go, name, value, Place { owner, ..place })? {
+                fields.insert(name.to_owned(), value);
+            }
+        }
+        self.unknown
+            .extend(given.keys().map(|name| joined(place.path, name)));
+        Ok(())
+    }
+
+    /// What becomes of one field of a struct; none if it is left out.
+    fn field(
+        &mut self,
+        schema: View<'_>,
+        go: &GoField,
+        name: &str,
+        mut value: Value,
+        place: Place<'_>,
+    ) -> Result<Option<Value>, String> {
+        let absent = value.is_null();
+        if absent && go.pointer {
+            return Ok((go.omit == Omit::Never).then_some(Value::Null));
+        }
+        if absent && (go.omit == Omit::Zero || (go.omit == Omit::Empty && !is_struct(schema))) {
+            return Ok(None);
+        }
+        let outer = match &go.embedded {
+            Some(embedded) => joined(place.fields, embedded),
+            None => place.fields.to_owned(),
+        };
+        let (fields, path) = (joined(&outer, name), joined(place.path, name));
+        let place = Place {
+            owner: place.owner,
+            fields: &fields,
+            path: &path,
+        };
+        self.value(schema, &go.kind, &mut value, place)?;
+        let left_out = !go.pointer
+            && match go.omit {
+                Omit::Never => false,
+                Omit::Empty => !is_struct(schema) && is_empty(&value),
+                Omit::Zero => {
+                    is_empty(&value) || (is_struct(schema) && value == self.zero(schema, &go.kind)?)
+                }
+            };
+        if left_out {
+            return Ok(None);
+        }
+        // What is stored is protobuf, which does not tell an empty list from none.
+        let nil = !go.pointer
+            && go.omit == Omit::Never
+            && !is_struct(schema)
+            && is_container(&value)
+            && is_empty(&value);
+        Ok(Some(if nil { Value::Null } else { value }))
+    }
+
+    /// What Go's zero value looks like in JSON.
+    fn zero(&mut self, schema: View<'_>, kind: &str) -> Result<Value, String> {
+        Ok(match schema.facts().kind {
+            Type::NumberOrString => "0".into(),
+            Type::IntOrString | Type::Integer | Type::Number => 0.into(),
+            Type::Boolean => false.into(),
+            Type::String if matches!(schema.struct_name(), Some("Time" | "MicroTime")) => Value::Null,
+            Type::String => "".into(),
+            Type::Array | Type::Any => Value::Null,
+            Type::Object if schema.additional().is_some() || schema.is_open() => Value::Null,
+            Type::Object => {
+                let mut empty = Value::Object(Map::new());
+                let place = Place {
+                    owner: "",
+                    fields: "",
+                    path: "",
+                };
+                self.value(schema, kind, &mut empty, place)?;
+                empty
+            }
+        })
+    }
+
+    fn mismatch(&self, value: &Value, kind: &str, place: Place<'_>) -> String {
+        if self.source == Source::Tree {
+            return tree_mismatch(value, kind);
+        }
+        let what = match value {
+            Value::Number(number) if kind.starts_with("int") => format!("number {number}"),
+            other => golang::json_type(other).to_owned(),
+        };
+        format!(
+            "json: cannot unmarshal {what} into Go struct field {}.{} of type {kind}",
+            place.owner, place.fields
+        )
+    }
+}
+
+/// The words of the converter that takes trees instead of text.
+fn tree_mismatch(value: &Value, kind: &str) -> String {
+    let given = match golang::type_of(value) {
+        "[]interface {}" => "slice",
+        "map[string]interface {}" => "map",
+        scalar => scalar,
+    };
+    if kind.starts_with("[]") {
+        format!("cannot restore slice from {given}")
+    } else if kind.starts_with("map[") {
+        format!("cannot restore map from {given}")
+    } else if kind.contains('.') && value.is_string() {
+        format!("cannot restore struct from: {given}")
+    } else if given == "float64" || (given == "int64" && kind == "string") {
+        format!("cannot convert {given} to {kind}")
+    } else {
+        format!("unrecognized type: {kind}")
+    }
+}
+
+fn joined(path: &str, name: &str) -> String {
+    if path.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{path}.{name}")
+    }
+}
+
+fn fits(number: &serde_json::Number, kind: &str) -> bool {
+    let Some(number) = number.as_i64() else {
+        return false;
+    };
+    match kind {
+        "int32" => i32::try_from(number).is_ok(),
+        "uint8" => u8::try_from(number).is_ok(),
+        _ => true,
+    }
+}
+
+/// Whether Go holds it as a struct, which `omitempty` never leaves out.
+fn is_struct(schema: View<'_>) -> bool {
+    match schema.facts().kind {
+        Type::Object => schema.additional().is_none(),
+        Type::NumberOrString | Type::IntOrString => true,
+        Type::String => matches!(schema.struct_name(), Some("Time" | "MicroTime")),
+        // JSON, JSONSchemaPropsOrBool and such are structs, but behind pointers everywhere.
+        _ => false,
+    }
+}
+
+fn is_container(value: &Value) -> bool {
+    value.is_array() || value.is_object()
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(value) => !value,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+    }
+}
+
+/// Go names the first byte that does not fit, or where an incomplete group of four begins.
+fn check_base64(text: &str) -> Result<(), String> {
+    use base64::Engine;
+
+    if base64::engine::general_purpose::STANDARD
+        .decode(text.replace(['\r', '\n'], ""))
+        .is_ok()
+    {
+        return Ok(());
+    }
+    let is_digit = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
+    let body = text.trim_end_matches('=');
+    let bad = body
+        .bytes()
+        .position(|byte| !is_digit(byte) && !matches!(byte, b'\r' | b'\n'));
+    let at = bad.unwrap_or(body.len() / 4 * 4);
+    Err(format!("illegal base64 data at input byte {at}"))
+}

@@ -1,0 +1,216 @@
+//! Amounts such as `500m` or `1Gi`, in the one form that the real server gives back.
+
+use serde_json::Value;
+
+/// Amounts are kept in billionths: finer ones are rounded away from zero.
+const UNIT: i128 = 1_000_000_000;
+
+/// What Kubernetes caps amounts at.
+const MAX: i128 = i64::MAX as i128 * UNIT;
+
+const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+const DECIMAL: [(&str, i32); 10] = [
+    ("n", -9),
+    ("u", -6),
+    ("m", -3),
+    ("", 0),
+    ("k", 3),
+    ("M", 6),
+    ("G", 9),
+    ("T", 12),
+    ("P", 15),
+    ("E", 18),
+];
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Binary,
+    Decimal,
+    Exponent,
+}
+
+/// The canonical form of an amount that is given as text or number.
+pub(crate) fn canonical(value: &Value) -> Result<String, String> {
+    let text = match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let refuse = || {
+        "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+            .to_owned()
+    };
+    if text.is_empty() {
+        // An empty string is a zero amount in a body.
+        return Ok("0".to_owned());
+    }
+    let (nanos, form) = parse(&text).ok_or_else(refuse)?;
+    Ok(shown(nanos, form))
+}
+
+/// An amount in billionths; none if it is no amount.
+pub(crate) fn nanos(value: &Value) -> Option<i128> {
+    match value {
+        Value::String(text) => parse(text).map(|(nanos, _)| nanos),
+        Value::Number(number) => parse(&number.to_string()).map(|(nanos, _)| nanos),
+        _ => None,
+    }
+}
+
+fn parse(text: &str) -> Option<(i128, Form)> {
+    let (negative, rest) = match text.as_bytes().first()? {
+        b'-' => (true, &text[1..]),
+        b'+' => (false, &text[1..]),
+        _ => (false, text),
+    };
+    let end = rest
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(rest.len());
+    let (digits, suffix) = rest.split_at(end);
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    if fraction.contains('.') || (whole.is_empty() && fraction.is_empty()) {
+        return None;
+    }
+    let (form, base, exponent) = scale(suffix)?;
+    let mut amount = Amount::default();
+    for digit in whole.bytes() {
+        amount.push(digit);
+    }
+    for digit in fraction.bytes() {
+        amount.push(digit);
+        amount.exponent -= 1;
+    }
+    let nanos = amount.nanos(base, exponent)?;
+    Some((if negative { -nanos } else { nanos }, form))
+}
+
+/// The form that a suffix stands for, and its factor `base`^`exponent`.
+fn scale(suffix: &str) -> Option<(Form, i128, i32)> {
+    if let Some(power) = BINARY
+        .iter()
+        .position(|known| *known == suffix)
+        .filter(|p| *p > 0)
+    {
+        return Some((Form::Binary, 1024, i32::try_from(power).ok()?));
+    }
+    if let Some((_, exponent)) = DECIMAL.iter().find(|(known, _)| *known == suffix) {
+        return Some((Form::Decimal, 10, *exponent));
+    }
+    let exponent: i32 = suffix.strip_prefix(['e', 'E'])?.parse().ok()?;
+    Some((Form::Exponent, 10, exponent))
+}
+
+/// Digits and the power of ten that they count.
+#[derive(Default)]
+struct Amount {
+    digits: i128,
+    exponent: i32,
+    /// Digits beyond what can be kept: they only round up.
+    rest: bool,
+}
+
+impl Amount {
+    fn push(&mut self, digit: u8) {
+        let digit = i128::from(digit - b'0');
+        // Thirty digits reach from the billionths far beyond the cap.
+        if self.digits >= 10i128.pow(30) {
+            self.rest |= digit > 0;
+            self.exponent += 1;
+        } else {
+            self.digits = self.digits * 10 + digit;
+        }
+    }
+
+    fn nanos(&self, base: i128, exponent: i32) -> Option<i128> {
+        let (mut ten, mut value) = (self.exponent + 9, self.digits);
+        if base == 10 {
+            ten = ten.checked_add(exponent)?;
+        } else {
+            value = value
+                .checked_mul(base.checked_pow(u32::try_from(exponent).ok()?)?)
+                .unwrap_or(MAX);
+        }
+        if value == 0 {
+            return Some(0);
+        }
+        let nanos = if ten >= 0 {
+            let factor = 10i128.checked_pow(ten.unsigned_abs());
+            factor.and_then(|factor| value.checked_mul(factor)).unwrap_or(MAX)
+        } else {
+            match 10i128.checked_pow(ten.unsigned_abs()) {
+                Some(factor) => value / factor + i128::from(value % factor > 0 || self.rest),
+                None => 1,
+            }
+        };
+        Some(nanos.min(MAX))
+    }
+}
+
+fn shown(nanos: i128, form: Form) -> String {
+    if nanos == 0 {
+        return "0".to_owned();
+    }
+    if form == Form::Binary && nanos.abs() >= 1024 * UNIT {
+        let up = i128::from(nanos % UNIT != 0) * nanos.signum();
+        let (mut value, mut power) = (nanos / UNIT + up, 0);
+        while value % 1024 == 0 && power < BINARY.len() - 1 {
+            value /= 1024;
+            power += 1;
+        }
+        return format!("{value}{}", BINARY[power]);
+    }
+    let (mut value, mut step) = (nanos, 0);
+    while value % 1000 == 0 && step < DECIMAL.len() - 1 {
+        value /= 1000;
+        step += 1;
+    }
+    let (suffix, exponent) = DECIMAL[step];
+    match form {
+        Form::Exponent if exponent == 0 => value.to_string(),
+        Form::Exponent => format!("{value}e{exponent}"),
+        _ => format!("{value}{suffix}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn amounts_take_their_canonical_form() {
+        for (given, form) in [
+            (json!("500m"), "500m"),
+            (json!(0.5), "500m"),
+            (json!("0.5"), "500m"),
+            (json!("1000m"), "1"),
+            (json!("1000"), "1k"),
+            (json!(1), "1"),
+            (json!("1024Mi"), "1Gi"),
+            (json!("1000Mi"), "1000Mi"),
+            (json!("1.5Gi"), "1536Mi"),
+            (json!("0.5Ki"), "512"),
+            (json!("1e3"), "1e3"),
+            (json!("1500e3"), "1500e3"),
+            (json!("0.1n"), "1n"),
+            (json!("-1.5"), "-1500m"),
+            (json!("100000000000000000000E"), "9223372036854775807"),
+            (json!("0"), "0"),
+            (json!("1."), "1"),
+            (json!(".5"), "500m"),
+        ] {
+            assert_eq!(canonical(&given).as_deref(), Ok(form), "{given}");
+        }
+        for bad in [
+            json!("x"),
+            json!("1x"),
+            json!("1.2.3"),
+            json!("."),
+            json!(true),
+            json!("1 "),
+            json!("--1"),
+        ] {
+            assert!(canonical(&bad).is_err(), "{bad}");
+        }
+    }
+}

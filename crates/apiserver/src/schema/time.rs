@@ -1,0 +1,71 @@
+//! Points in time as the real server gives them back: in UTC, to the second or the microsecond.
+
+use jiff::Timestamp;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Precision {
+    Seconds,
+    Micros,
+}
+
+/// A time in its canonical form, or Go's words on what it is not.
+pub(crate) fn canonical(text: &str, precision: Precision) -> Result<String, String> {
+    let layout = match precision {
+        Precision::Seconds => "2006-01-02T15:04:05Z07:00",
+        Precision::Micros => "2006-01-02T15:04:05.000000Z07:00",
+    };
+    let refuse = |rest: &str, part: &str| {
+        format!("parsing time {text:?} as {layout:?}: cannot parse {rest:?} as {part:?}")
+    };
+    let mut rest = text;
+    for part in ["2006", "-", "01", "-", "02", "T", "15", ":", "04", ":", "05"] {
+        let head = rest.get(..part.len()).ok_or_else(|| refuse(rest, part))?;
+        let is_number = part.len() > 1;
+        let fits = if is_number {
+            head.bytes().all(|byte| byte.is_ascii_digit())
+        } else {
+            head == part
+        };
+        if !fits {
+            return Err(refuse(rest, part));
+        }
+        rest = &rest[part.len()..];
+    }
+    let time: Timestamp = text.parse().map_err(|_| refuse(rest, "Z07:00"))?;
+    Ok(match precision {
+        Precision::Seconds => time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+        Precision::Micros => time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_in_utc_and_of_their_precision() {
+        for (given, precision, form) in [
+            (
+                "2020-01-01T00:00:00.123+02:00",
+                Precision::Seconds,
+                "2019-12-31T22:00:00Z",
+            ),
+            (
+                "2020-01-01T00:00:00Z",
+                Precision::Micros,
+                "2020-01-01T00:00:00.000000Z",
+            ),
+            (
+                "2020-01-01T00:00:00.1234567Z",
+                Precision::Micros,
+                "2020-01-01T00:00:00.123456Z",
+            ),
+        ] {
+            assert_eq!(canonical(given, precision).as_deref(), Ok(form));
+        }
+        assert_eq!(
+            canonical("x", Precision::Seconds).unwrap_err(),
+            r#"parsing time "x" as "2006-01-02T15:04:05Z07:00": cannot parse "x" as "2006""#
+        );
+    }
+}

@@ -1,0 +1,88 @@
+//! What becomes of an object of a built-in kind on its way to the storage, whatever the client said: its first status,
+//! what the server generates, what a change may not touch.
+
+mod pods;
+mod services;
+mod workloads;
+
+use serde_json::{Map, Value, json};
+
+pub(crate) use services::{Allotment, allot};
+
+use crate::{object::Object, registry::Resource};
+
+/// The status that a new object begins with; none if the client may bring one.
+pub(crate) fn first_status(resource: &Resource, object: &Object, now: &str) -> Option<Value> {
+    Some(match (&*resource.group, &*resource.kind) {
+        ("", "Namespace") => json!({"phase": "Active"}),
+        ("", "Pod") => json!({"phase": "Pending", "qosClass": pods::quality(object)}),
+        ("", "Service") | ("networking.k8s.io", "Ingress") => json!({"loadBalancer": {}}),
+        ("", "PersistentVolumeClaim") => json!({"phase": "Pending"}),
+        ("", "PersistentVolume") => json!({"phase": "Pending", "lastPhaseTransitionTime": now}),
+        // A kubelet registers its node with the status it has.
+        ("", "Node") => return None,
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => {
+            let versions = object.fields().get("spec").map(|spec| &spec["versions"]);
+            let stored = versions
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten()
+                .filter(|version| version["storage"] == true)
+                .map(|version| version["name"].clone());
+            json!({
+                "conditions": null,
+                "acceptedNames": {"plural": "", "kind": ""},
+                "storedVersions": stored.collect::<Vec<_>>(),
+            })
+        }
+        _ if !resource.has_status() => return None,
+        _ => json!({}),
+    })
+}
+
+/// What the server adds to a new object.
+pub(crate) fn prepare_create(resource: &Resource, object: &mut Object) {
+    match (&*resource.group, &*resource.kind) {
+        ("batch", "Job") => workloads::generate_selector(object),
+        ("apps", "DaemonSet") => workloads::count_template(object, None),
+        ("", "Namespace") => {
+            let name = Value::from(object.name());
+            let labels = object
+                .metadata_mut()
+                .entry("labels")
+                .or_insert_with(|| Value::Object(Map::new()));
+            labels["kubernetes.io/metadata.name"] = name;
+            let spec = object.fields_mut().entry("spec").or_insert_with(|| json!({}));
+            let finalizers = spec["finalizers"].as_array().cloned().unwrap_or_default();
+            if !finalizers.contains(&json!("kubernetes")) {
+                spec["finalizers"] = finalizers.into_iter().chain([json!("kubernetes")]).collect();
+            }
+        }
+        _ => {}
+    }
+}
+
+/// What a change leaves as it was.
+pub(crate) fn prepare_update(resource: &Resource, object: &mut Object, old: &Object) {
+    match (&*resource.group, &*resource.kind) {
+        ("apps", "DaemonSet") => workloads::count_template(object, Some(old)),
+        ("", "Service") => services::carry_over(object, old),
+        // Its finalizers change through `finalize` alone.
+        ("", "Namespace") => {
+            if let Some(spec) = old.fields().get("spec") {
+                object.fields_mut().insert("spec".into(), spec.clone());
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Whether a change of metadata counts as one of the desired state.
+pub(crate) fn metadata_counts(resource: &Resource, object: &Object, old: &Object) -> bool {
+    let differs = |key: &str| object.metadata().get(key) != old.metadata().get(key);
+    match (&*resource.group, &*resource.kind) {
+        ("apps", "Deployment") => differs("annotations"),
+        ("discovery.k8s.io", "EndpointSlice") => differs("labels"),
+        _ => false,
+    }
+}

@@ -1,0 +1,65 @@
+//! The class of service that a pod's resources put it in.
+
+use serde_json::Value;
+
+use crate::{object::Object, schema::quantity};
+
+/// `Guaranteed` if every container has the processor and memory it asks for to itself, `BestEffort` if none asks for
+/// any, `Burstable` otherwise.
+pub(super) fn quality(pod: &Object) -> &'static str {
+    let null = Value::Null;
+    let spec = pod.fields().get("spec").unwrap_or(&null);
+    let containers = ["containers", "initContainers"]
+        .iter()
+        .filter_map(|list| spec[*list].as_array())
+        .flatten();
+    let (mut asks, mut guaranteed) = (false, true);
+    for container in containers {
+        let amount = |kind: &str, resource: &str| {
+            let amount = quantity::nanos(&container["resources"][kind][resource]);
+            amount.filter(|amount| *amount != 0)
+        };
+        for resource in ["cpu", "memory"] {
+            let (request, limit) = (amount("requests", resource), amount("limits", resource));
+            asks |= request.is_some() || limit.is_some();
+            guaranteed &= limit.is_some() && request == limit;
+        }
+    }
+    match (asks, guaranteed) {
+        (false, _) => "BestEffort",
+        (true, true) => "Guaranteed",
+        (true, false) => "Burstable",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_class_follows_from_requests_and_limits() {
+        let all = json!({"cpu": "1", "memory": "1Gi"});
+        for (resources, class) in [
+            (json!([{}]), "BestEffort"),
+            (json!([{"requests": {"cpu": "0"}}]), "BestEffort"),
+            (json!([{"requests": all, "limits": all}]), "Guaranteed"),
+            (
+                json!([{"requests": all, "limits": {"cpu": "1000m", "memory": "1024Mi"}}]),
+                "Guaranteed",
+            ),
+            (json!([{"requests": all, "limits": all}, {}]), "Burstable"),
+            (json!([{"requests": {"cpu": "1"}}]), "Burstable"),
+        ] {
+            let containers: Vec<_> = resources
+                .as_array()
+                .expect("a list")
+                .iter()
+                .map(|r| json!({"resources": r}))
+                .collect();
+            let pod = Object::new(json!({"spec": {"containers": containers}})).expect("an object");
+            assert_eq!(quality(&pod), class, "{resources}");
+        }
+    }
+}

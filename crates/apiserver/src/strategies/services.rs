@@ -1,0 +1,271 @@
+//! The addresses and ports that services are given.
+//!
+//! ```text
+//!   service ─► families ─► clusterIP from 10.0.0.0/24 ─► a node port per port, where the type has them
+//! ```
+
+use std::{collections::HashSet, net::Ipv4Addr};
+
+use serde_json::{Value, json};
+
+use crate::{
+    object::Object,
+    schema::{FieldError, Problem},
+};
+
+/// The addresses that services get: `10.0.0.0/24`, without its first and last. `10.0.0.1` is the API server's own.
+const ADDRESSES: std::ops::Range<u8> = 1..255;
+const NODE_PORTS: std::ops::RangeInclusive<u16> = 30000..=32767;
+
+/// What other services have.
+#[derive(Debug, Default)]
+pub(crate) struct Allotment {
+    addresses: HashSet<String>,
+    /// Protocol and port: a port can be used once for each protocol.
+    ports: HashSet<(String, u16)>,
+}
+
+impl Allotment {
+    /// Notes what a service has.
+    pub(crate) fn note(&mut self, service: &Object) {
+        let Some(spec) = service.fields().get("spec") else {
+            return;
+        };
+        let addresses = spec["clusterIPs"].as_array().into_iter().flatten();
+        self.addresses
+            .extend(addresses.filter_map(Value::as_str).map(str::to_owned));
+        for port in spec["ports"].as_array().into_iter().flatten() {
+            self.take_port(port, "nodePort");
+        }
+        self.take_port(spec, "healthCheckNodePort");
+    }
+
+    fn take_port(&mut self, holder: &Value, key: &str) -> bool {
+        let Some(port) = holder[key]
+            .as_u64()
+            .and_then(|port| u16::try_from(port).ok())
+            .filter(|port| *port > 0)
+        else {
+            return true;
+        };
+        let protocol = holder["protocol"].as_str().unwrap_or("TCP");
+        self.ports.insert((protocol.to_owned(), port))
+    }
+}
+
+/// Gives a service the addresses and ports that it lacks. `chance` picks a number below its argument.
+pub(crate) fn allot(
+    service: &mut Object,
+    taken: &mut Allotment,
+    chance: &mut dyn FnMut(usize) -> usize,
+) -> Result<(), Vec<FieldError>> {
+    let Some(spec) = service
+        .fields_mut()
+        .get_mut("spec")
+        .filter(|spec| spec.is_object())
+    else {
+        return Ok(());
+    };
+    let kind = spec["type"].as_str().unwrap_or_default().to_owned();
+    if kind == "ExternalName" {
+        return Ok(());
+    }
+    set_families(spec);
+    allot_address(spec, taken, chance)?;
+    let wants_ports =
+        kind == "NodePort" || (kind == "LoadBalancer" && spec["allocateLoadBalancerNodePorts"] != false);
+    allot_ports(spec, wants_ports, taken, chance)?;
+    if kind == "LoadBalancer"
+        && spec["externalTrafficPolicy"] == "Local"
+        && spec["healthCheckNodePort"].is_null()
+    {
+        spec["healthCheckNodePort"] = free_port("TCP", taken, chance).into();
+    }
+    Ok(())
+}
+
+fn set_families(spec: &mut Value) {
+    let headless = spec["clusterIP"] == "None";
+    // Nobody says what such a service points at: it may be anything.
+    let open = headless && spec["selector"].as_object().is_none_or(serde_json::Map::is_empty);
+    let (policy, families) = if open {
+        ("RequireDualStack", json!(["IPv4", "IPv6"]))
+    } else {
+        ("SingleStack", json!(["IPv4"]))
+    };
+    if spec["ipFamilyPolicy"].is_null() {
+        spec["ipFamilyPolicy"] = policy.into();
+    }
+    if spec["ipFamilies"].is_null() {
+        spec["ipFamilies"] = if spec["ipFamilyPolicy"] == "SingleStack" {
+            json!(["IPv4"])
+        } else {
+            families
+        };
+    }
+}
+
+fn allot_address(
+    spec: &mut Value,
+    taken: &mut Allotment,
+    chance: &mut dyn FnMut(usize) -> usize,
+) -> Result<(), Vec<FieldError>> {
+    let said = spec["clusterIP"].as_str().unwrap_or_default().to_owned();
+    if said.is_empty() {
+        let free: Vec<_> = ADDRESSES
+            .skip(1)
+            .map(|last| Ipv4Addr::new(10, 0, 0, last).to_string())
+            .filter(|address| !taken.addresses.contains(address))
+            .collect();
+        if free.is_empty() {
+            let problem = Problem::Invalid(json!([]), "failed to allocate a serviceIP: range is full".into());
+            return Err(vec![FieldError::new("spec.clusterIPs", problem)]);
+        }
+        spec["clusterIP"] = free[chance(free.len())].as_str().into();
+    } else if said != "None" {
+        let parsed: Option<Ipv4Addr> = said.parse().ok();
+        let inside = parsed.is_some_and(|address| {
+            let [a, b, c, last] = address.octets();
+            [a, b, c] == [10, 0, 0] && ADDRESSES.contains(&last)
+        });
+        let why = if !inside {
+            format!(
+                "the provided IP ({said}) is not in the valid range. The range of valid IPs is 10.0.0.0/24"
+            )
+        } else if taken.addresses.contains(&said) {
+            "provided IP is already allocated".to_owned()
+        } else {
+            String::new()
+        };
+        if !why.is_empty() {
+            let problem = Problem::Invalid(json!([said]), format!("failed to allocate IP {said}: {why}"));
+            return Err(vec![FieldError::new("spec.clusterIPs", problem)]);
+        }
+    }
+    spec["clusterIPs"] = json!([spec["clusterIP"]]);
+    Ok(())
+}
+
+fn allot_ports(
+    spec: &mut Value,
+    wanted: bool,
+    taken: &mut Allotment,
+    chance: &mut dyn FnMut(usize) -> usize,
+) -> Result<(), Vec<FieldError>> {
+    let mut errors = Vec::new();
+    let ports = spec["ports"].as_array_mut().into_iter().flatten();
+    for (index, port) in ports.enumerate() {
+        match port["nodePort"].as_i64() {
+            Some(said) if said != 0 => {
+                let inside = u16::try_from(said).is_ok_and(|said| NODE_PORTS.contains(&said));
+                let why = if !inside {
+                    "provided port is not in the valid range. The range of valid ports is 30000-32767"
+                } else if taken.take_port(port, "nodePort") {
+                    continue;
+                } else {
+                    "provided port is already allocated"
+                };
+                let problem = Problem::Invalid(said.into(), why.into());
+                errors.push(FieldError::new(format!("spec.ports[{index}].nodePort"), problem));
+            }
+            _ if wanted => {
+                let protocol = port["protocol"].as_str().unwrap_or("TCP").to_owned();
+                port["nodePort"] = free_port(&protocol, taken, chance).into();
+            }
+            _ => {}
+        }
+    }
+    if errors.is_empty() { Ok(()) } else { Err(errors) }
+}
+
+/// A port that nobody has; with all 2768 in use, the first again.
+fn free_port(protocol: &str, taken: &mut Allotment, chance: &mut dyn FnMut(usize) -> usize) -> u16 {
+    let free: Vec<_> = NODE_PORTS
+        .filter(|port| !taken.ports.contains(&(protocol.to_owned(), *port)))
+        .collect();
+    let port = if free.is_empty() {
+        *NODE_PORTS.start()
+    } else {
+        free[chance(free.len())]
+    };
+    taken.ports.insert((protocol.to_owned(), port));
+    port
+}
+
+/// What a changed service keeps if it does not say otherwise, and gives up if its type has no use for it.
+pub(super) fn carry_over(service: &mut Object, old: &Object) {
+    let null = Value::Null;
+    let before = old.fields().get("spec").unwrap_or(&null).clone();
+    let Some(spec) = service
+        .fields_mut()
+        .get_mut("spec")
+        .filter(|spec| spec.is_object())
+    else {
+        return;
+    };
+    let kind = spec["type"].as_str().unwrap_or_default().to_owned();
+    let had = before["type"].as_str().unwrap_or_default();
+    if kind == "ExternalName" {
+        for key in [
+            "clusterIP",
+            "clusterIPs",
+            "ipFamilies",
+            "ipFamilyPolicy",
+            "internalTrafficPolicy",
+        ] {
+            // What was only carried along goes; what is new is for the rules to refuse.
+            if spec[key] == before[key] {
+                remove(spec, key);
+            }
+        }
+    } else if had != "ExternalName" {
+        if spec["clusterIP"].is_null() {
+            spec["clusterIP"] = before["clusterIP"].clone();
+            spec["clusterIPs"] = before["clusterIPs"].clone();
+        } else if spec["clusterIPs"].is_null()
+            || (spec["clusterIP"] != before["clusterIP"] && spec["clusterIPs"] == before["clusterIPs"])
+        {
+            spec["clusterIPs"] = json!([spec["clusterIP"]]);
+        }
+        for key in ["ipFamilies", "ipFamilyPolicy"] {
+            if spec[key].is_null() {
+                spec[key] = before[key].clone();
+            }
+        }
+    }
+    let has_ports = |kind: &str| matches!(kind, "NodePort" | "LoadBalancer");
+    let old_ports = before["ports"].as_array().cloned().unwrap_or_default();
+    for port in spec["ports"].as_array_mut().into_iter().flatten() {
+        let same = |other: &&Value| other["port"] == port["port"] && other["protocol"] == port["protocol"];
+        let known = old_ports.iter().find(same).map(|other| other["nodePort"].clone());
+        if !has_ports(&kind) {
+            if known.is_some_and(|known| known == port["nodePort"]) {
+                remove(port, "nodePort");
+            }
+        } else if has_ports(had)
+            && port["nodePort"].is_null()
+            && let Some(known) = known.filter(|known| !known.is_null())
+        {
+            port["nodePort"] = known;
+        }
+    }
+    if !has_ports(&kind) && spec["externalTrafficPolicy"] == before["externalTrafficPolicy"] {
+        remove(spec, "externalTrafficPolicy");
+    }
+    if kind != "LoadBalancer" {
+        if spec["allocateLoadBalancerNodePorts"] == before["allocateLoadBalancerNodePorts"] {
+            remove(spec, "allocateLoadBalancerNodePorts");
+        }
+        if spec["healthCheckNodePort"] == before["healthCheckNodePort"] {
+            remove(spec, "healthCheckNodePort");
+        }
+    } else if spec["healthCheckNodePort"].is_null() && spec["externalTrafficPolicy"] == "Local" {
+        spec["healthCheckNodePort"] = before["healthCheckNodePort"].clone();
+    }
+}
+
+fn remove(value: &mut Value, key: &str) {
+    if let Some(fields) = value.as_object_mut() {
+        fields.remove(key);
+    }
+}
