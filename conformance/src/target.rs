@@ -15,7 +15,7 @@ pub async fn real() -> Result<Cluster> {
 
 /// A client that hands on every answer as it comes: one that tries again would hide the first.
 pub async fn client(cluster: &Cluster) -> Result<Client> {
-    let kubeconfig = Kubeconfig::read_from(cluster.kubeconfig())?;
+    let kubeconfig = Kubeconfig::read_from(cluster.kubeconfig()?)?;
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     config.default_retry = false;
     config.proxy_url = None;
