@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use serde_json::Value;
 
-use crate::status::Status;
+use crate::{json, status::Status};
 
 /// What bodies may be in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,23 +79,35 @@ pub(crate) fn media_type(headers: &HeaderMap, header: http::HeaderName) -> &str 
 
 /// Reads a body; `kind` is what the refusal calls the thing that was expected.
 pub(crate) fn decode(body: &[u8], encoding: Encoding, kind: &str) -> Result<Value, Status> {
+    read(body, encoding, kind).map(|(value, _)| value)
+}
+
+/// As [`decode`], with the paths of the fields that the body holds more than once.
+pub(crate) fn read(body: &[u8], encoding: Encoding, kind: &str) -> Result<(Value, Vec<String>), Status> {
     match encoding {
-        Encoding::Json => serde_json::from_slice(body).map_err(|error| {
-            let why = if error.is_eof() {
-                "unexpected end of JSON input".into()
-            } else {
-                error.to_string()
-            };
-            unrecognized(body, kind, &why)
-        }),
-        Encoding::Yaml => {
-            serde_yaml_ng::from_slice(body).map_err(|error| unrecognized(body, kind, &error.to_string()))
-        }
+        Encoding::Json => json::read(body).map_err(|why| unrecognized(body, kind, &why)),
+        Encoding::Yaml => serde_yaml_ng::from_slice(body)
+            .map(|value| (value, Vec::new()))
+            .map_err(|error| unrecognized(body, kind, &error.to_string())),
     }
 }
 
-/// The refusal of a body that does not say what it is; it quotes the beginning, as hex where it is no JSON object.
+/// The refusal of a body that does not say what it is.
 pub(crate) fn unrecognized(body: &[u8], kind: &str, why: &str) -> Status {
+    refused(
+        body,
+        kind,
+        &format!("couldn't get version/kind; json parse error: {why}"),
+    )
+}
+
+/// The refusal of a body that names a version as no version can be named.
+pub(crate) fn malformed_version(body: &[u8], kind: &str, version: &str) -> Status {
+    refused(body, kind, &format!("unexpected GroupVersion string: {version}"))
+}
+
+/// Quotes the beginning of the body, as hex where it is no JSON object.
+fn refused(body: &[u8], kind: &str, why: &str) -> Status {
     const QUOTED: usize = 30;
     let (head, more) = match body.get(..QUOTED) {
         Some(head) if body.len() > QUOTED => (head, " ..."),
@@ -104,9 +116,11 @@ pub(crate) fn unrecognized(body: &[u8], kind: &str, why: &str) -> Status {
     let shown = match head {
         [] => "<empty>".to_owned(),
         [b'{', ..] => String::from_utf8_lossy(head).into_owned(),
-        _ => head.iter().map(|byte| format!("{byte:02x}")).collect(),
+        _ => head
+            .iter()
+            .fold(String::new(), |hex, byte| hex + &format!("{byte:02x}")),
     };
     Status::bad_request(format!(
-        "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse error: {why} ({shown}{more})"
+        "the object provided is unrecognized (must be of type {kind}): {why} ({shown}{more})"
     ))
 }

@@ -74,9 +74,8 @@ impl Decoder {
                 *value = quantity::canonical(value)?.into();
                 Ok(())
             }
-            (Type::IntOrString, Value::String(_)) => Ok(()),
             (Type::IntOrString, Value::Number(number)) if fits(number, "int32") => Ok(()),
-            (Type::IntOrString, _) => Err(self.mismatch(value, "int32", place)),
+            (Type::IntOrString, other) if !other.is_string() => Err(self.mismatch(value, "int32", place)),
             (Type::String, Value::String(text)) if kind == "[]uint8" => check_base64(text),
             (Type::String, Value::String(text)) => match schema.struct_name() {
                 Some("Time") => time::canonical(text, time::Precision::Seconds).map(|time| *text = time),
@@ -86,7 +85,9 @@ impl Decoder {
             (Type::String, _) if matches!(schema.struct_name(), Some("Time" | "MicroTime")) => {
                 Err(self.mismatch(value, "string", place))
             }
-            (Type::Boolean, Value::Bool(_)) | (Type::Number, Value::Number(_)) | (Type::Any, _) => Ok(()),
+            (Type::Boolean, Value::Bool(_))
+            | (Type::Number, Value::Number(_))
+            | (Type::Any | Type::IntOrString, _) => Ok(()),
             (Type::Integer, Value::Number(number)) if fits(number, kind) => Ok(()),
             (Type::Array, Value::Array(items)) => {
                 let Some(inner) = schema.items() else {

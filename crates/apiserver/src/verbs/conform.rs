@@ -21,12 +21,18 @@ pub(super) fn decode(
     encoding: Encoding,
     validation: FieldValidation,
 ) -> Result<(Object, Vec<String>), Status> {
-    let value = media::decode(body, encoding, &resource.kind)?;
+    let (value, duplicates) = media::read(body, encoding, &resource.kind)?;
     let value = as_kind(value, body, resource)?;
     let (object, unknown) =
         conform(value, resource, Source::Json).map_err(|why| cannot_be_handled(resource, &why))?;
-    let warnings = judge(unknown, validation).map_err(|why| cannot_be_handled(resource, &why))?;
+    let problems = twice(duplicates).chain(unknown).collect();
+    let warnings = judge(problems, validation).map_err(|why| cannot_be_handled(resource, &why))?;
     Ok((object, warnings))
+}
+
+/// What is said of fields that a body holds more than once.
+fn twice(paths: Vec<String>) -> impl Iterator<Item = String> {
+    paths.into_iter().map(|path| format!("duplicate field {path:?}"))
 }
 
 /// Takes a tree as an object of the kind: drops unknown fields and fills in defaults. Returns what the client may want
@@ -150,6 +156,9 @@ fn as_kind(mut value: Value, body: &[u8], resource: &Resource) -> Result<Value, 
         };
     }
     let [(_, kind), (_, version)] = said;
+    if version.matches('/').count() > 1 {
+        return Err(media::malformed_version(body, &resource.kind, version));
+    }
     let own = resource.api_version();
     if let Err(why) = check_kind(kind, version, resource) {
         let (group, short) = split(if version.is_empty() { &own } else { version });

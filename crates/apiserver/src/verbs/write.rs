@@ -63,7 +63,7 @@ impl Api {
                 return Err(invalid(resource, object.name(), &errors));
             }
             strategies::complete(resource, &mut object);
-            let _allotting = self.allot(resource, &mut object, None)?;
+            let _allotting = self.allot(resource, &mut object, None, options)?;
             if options.dry_run {
                 let taken = self
                     .storage
@@ -201,7 +201,7 @@ impl Api {
         if !errors.is_empty() {
             return Err(invalid(resource, &target.name, &errors));
         }
-        let _allotting = self.allot(resource, &mut object, Some(old))?;
+        let _allotting = self.allot(resource, &mut object, Some(old), options)?;
         if options.dry_run {
             return Ok(Some(dry(200, object, warnings)));
         }
@@ -257,12 +257,14 @@ impl Api {
         resource: &Resource,
         object: &mut Object,
         old: Option<&Object>,
+        options: &WriteOptions,
     ) -> Result<Option<parking_lot::MutexGuard<'_, ()>>, Status> {
         if (&*resource.group, &*resource.kind) != ("", "Service") {
             return Ok(None);
         }
         let guard = self.allotting.lock();
         let mut taken = strategies::Allotment::default();
+        taken.dry = options.dry_run;
         for service in self.all(("", "services")) {
             if old.is_none_or(|old| old.meta("uid") != service.meta("uid")) {
                 taken.note(&service);
@@ -407,7 +409,7 @@ fn prepare_update(object: &mut Object, old: &Object, target: &Target) -> Vec<Fie
     }
     normalize(object, resource);
     let counts = desired_differs(object, old, resource)
-        || (&*target.subresource == "" && strategies::metadata_counts(resource, object, old));
+        || (target.subresource.is_empty() && strategies::metadata_counts(resource, object, old));
     if resource.strategy.generation && counts {
         let generation = old
             .metadata()
