@@ -106,6 +106,12 @@ pub(crate) fn malformed_version(body: &[u8], kind: &str, version: &str) -> Statu
     refused(body, kind, &format!("unexpected GroupVersion string: {version}"))
 }
 
+/// The refusal of a body that should say its kind, and does not.
+pub(crate) fn without_kind(body: &[u8], kind: &str) -> Status {
+    let whole = String::from_utf8_lossy(body);
+    refused(body, kind, &format!("Object 'Kind' is missing in '{whole}'"))
+}
+
 /// Quotes the beginning of the body, as hex where it is no JSON object.
 fn refused(body: &[u8], kind: &str, why: &str) -> Status {
     const QUOTED: usize = 30;

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{
     Answer, Api, WriteOptions,
-    conform::{check, check_kind, conform, decode, judge, normalize},
+    conform::{check, check_kind, conform, decode, judge, normalize, wrong_custom_kind},
     invalid, rendered,
 };
 use crate::{
@@ -157,6 +157,9 @@ impl Api {
                 Status::invalid("", "", "", &[FieldError::new("patch", problem)])
             };
             let said = |key: &str| value[key].as_str().unwrap_or_default();
+            if resource.custom && !said("kind").is_empty() && *said("kind") != *resource.kind {
+                return Err(wrong_custom_kind(said("kind"), &target.name, resource));
+            }
             check_kind(said("kind"), said("apiVersion"), resource).map_err(refused)?;
             value["kind"] = resource.kind.to_string().into();
             value["apiVersion"] = resource.api_version().into();
