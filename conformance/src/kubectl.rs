@@ -236,11 +236,7 @@ async fn forward(client: Client, log: Log, request: http::Request<Incoming>) -> 
     if let Some(accept) = parts.headers.get(header::ACCEPT) {
         onward = onward.header(header::ACCEPT, without_protobuf(accept.to_str()?));
     }
-    for name in [
-        header::CONTENT_TYPE,
-        header::USER_AGENT,
-        header::IF_NONE_MATCH,
-    ] {
+    for name in [header::CONTENT_TYPE, header::USER_AGENT, header::IF_NONE_MATCH] {
         if let Some(value) = parts.headers.get(&name) {
             onward = onward.header(name, value);
         }
@@ -260,7 +256,10 @@ async fn forward(client: Client, log: Log, request: http::Request<Incoming>) -> 
 
 /// kubectl takes JSON wherever it would take protobuf, and JSON can be read in a recording.
 fn without_protobuf(accept: &str) -> String {
-    let kept: Vec<_> = accept.split(',').filter(|kind| !kind.contains("protobuf")).collect();
+    let kept: Vec<_> = accept
+        .split(',')
+        .filter(|kind| !kind.contains("protobuf"))
+        .collect();
     if kept.is_empty() {
         return "application/json".to_owned();
     }
