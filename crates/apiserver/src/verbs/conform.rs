@@ -53,6 +53,7 @@ pub(super) fn conform(
     let mut object =
         Object::new(value).ok_or("json: cannot unmarshal into an object with metadata".to_owned())?;
     defaults::fill(resource, &mut object);
+    unknown.sort_unstable();
     for path in &mut unknown {
         *path = format!("unknown field {path:?}");
     }

@@ -37,6 +37,8 @@ pub(crate) struct Api {
     pub(crate) storage: Box<dyn Storage>,
     pub(crate) registry: Registry,
     pub(crate) world: World,
+    /// Whether pods are taken whose service account does not exist.
+    pub(crate) any_service_account: bool,
     /// Held while what is served is brought in line with a stored definition.
     pub(crate) definitions: parking_lot::Mutex<()>,
     /// Held while a service is given addresses and ports, and until it is written.
