@@ -19,7 +19,7 @@ use jiff::{SignedDuration, Timestamp};
 use regex::{Captures, Regex};
 use serde_json::{Map, Value};
 
-use crate::{Scenario, run::group, template::Variables};
+use crate::{Scenario, run::group};
 
 /// Whether `metadata.managedFields` takes part. Both servers must write it first; until the embedded one does, it would
 /// drown every other difference.
@@ -40,6 +40,8 @@ static UID: LazyLock<Regex> =
 static TIME: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.(\d+))?(?:Z|[+-]\d\d:\d\d)"));
 static BASE: LazyLock<Regex> = LazyLock::new(|| pattern(r#"generateName"?: *"?([^"},\s]+)"#));
+/// Of a schema document.
+static HASH: LazyLock<Regex> = LazyLock::new(|| pattern("hash=[0-9A-F]+"));
 static AGE: LazyLock<Regex> = LazyLock::new(|| pattern(r"^(?:\d+[smhd])+$"));
 static AGE_IN_TEXT: LazyLock<Regex> = LazyLock::new(|| pattern(r"\b(?:\d+m)?\d+s\b"));
 static IP: LazyLock<Regex> = LazyLock::new(|| pattern(r"^\d+\.\d+\.\d+\.\d+$"));
@@ -254,6 +256,7 @@ impl Names<'_> {
             self.uids.get(&found[0]).unwrap_or(&found[0].to_owned()).clone()
         });
         let replaced = TIME.replace_all(&replaced, |found: &Captures<'_>| self.time(found));
+        let replaced = HASH.replace_all(&replaced, "hash=HASH");
         let mut replaced = replaced.into_owned();
         for (name, replacement) in self.generated.iter().chain(&self.addresses) {
             if replaced.contains(name.as_str()) {
@@ -365,10 +368,7 @@ impl Names<'_> {
 
 /// The prefixes for which the scenario wants names; they are cut so that the name stays within 63 characters.
 fn bases(text: &str) -> Vec<(String, Regex)> {
-    let cut = |found: Captures<'_>| {
-        let base = Variables::default()
-            .fill(&found[1])
-            .unwrap_or_else(|_| found[1].to_owned());
+    let cut = |base: String| {
         let base = base.get(..58).unwrap_or(&base).to_owned();
         let looks = pattern(&format!(
             r"{}[bcdfghjklmnpqrstvwxz2456789]{{5}}\b",
@@ -376,7 +376,9 @@ fn bases(text: &str) -> Vec<(String, Regex)> {
         ));
         (base, looks)
     };
-    BASE.captures_iter(text).map(cut).collect()
+    let own = BASE.captures_iter(text).map(|found| found[1].to_owned());
+    // The volume that admission adds to pods.
+    own.chain(["kube-api-access-".to_owned()]).map(cut).collect()
 }
 
 fn number(names: &mut BTreeMap<String, String>, text: &str, letter: &str) {
