@@ -36,6 +36,7 @@ mod definitions;
 mod discovery;
 mod golang;
 mod https;
+mod json;
 mod media;
 mod naming;
 mod object;

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use serde_json::Value;
 
-use crate::{protobuf, registry::Resource, status::Status};
+use crate::{json, protobuf, registry::Resource, status::Status};
 
 /// What bodies may be in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,29 +85,33 @@ pub(crate) fn media_type(headers: &HeaderMap, header: http::HeaderName) -> &str 
 
 /// Reads a body; `kind` is what the refusal calls the thing that was expected.
 pub(crate) fn decode(body: &[u8], encoding: Encoding, kind: &str) -> Result<Value, Status> {
+    read(body, encoding, kind).map(|(value, _)| value)
+}
+
+/// As [`decode`], with the paths of the fields that the body holds more than once.
+fn read(body: &[u8], encoding: Encoding, kind: &str) -> Result<(Value, Vec<String>), Status> {
     match encoding {
-        Encoding::Json => serde_json::from_slice(body).map_err(|error| {
-            let why = if error.is_eof() {
-                "unexpected end of JSON input".into()
-            } else {
-                error.to_string()
-            };
-            unrecognized(body, kind, &why)
-        }),
-        Encoding::Yaml => {
-            serde_yaml_ng::from_slice(body).map_err(|error| unrecognized(body, kind, &error.to_string()))
-        }
-        Encoding::Protobuf => decode_protobuf(body, "", kind),
+        Encoding::Json => json::read(body).map_err(|why| unrecognized(body, kind, &why)),
+        Encoding::Yaml => serde_yaml_ng::from_slice(body)
+            .map(|value| (value, Vec::new()))
+            .map_err(|error| unrecognized(body, kind, &error.to_string())),
+        Encoding::Protobuf => decode_protobuf(body, "", kind).map(|value| (value, Vec::new())),
     }
 }
 
-/// Reads the body of a write to `resource`.
-pub(crate) fn decode_object(body: &[u8], encoding: Encoding, resource: &Resource) -> Result<Value, Status> {
+/// Reads the body of a write to `resource`, with the paths of the fields that it holds more than once.
+pub(crate) fn read_object(
+    body: &[u8],
+    encoding: Encoding,
+    resource: &Resource,
+) -> Result<(Value, Vec<String>), Status> {
     match encoding {
         // No struct, no protobuf. The real server says so for other types; at this one it breaks the connection.
         Encoding::Protobuf if resource.custom => Err(Status::unsupported_media_type(&ANSWER_TYPES)),
-        Encoding::Protobuf => decode_protobuf(body, &resource.api_version(), &resource.kind),
-        _ => decode(body, encoding, &resource.kind),
+        Encoding::Protobuf => {
+            decode_protobuf(body, &resource.api_version(), &resource.kind).map(|value| (value, Vec::new()))
+        }
+        _ => read(body, encoding, &resource.kind),
     }
 }
 
@@ -145,8 +149,27 @@ fn decode_protobuf(body: &[u8], api_version: &str, expected: &str) -> Result<Val
 
 /// The refusal of a body that does not say what it is.
 pub(crate) fn unrecognized(body: &[u8], kind: &str, why: &str) -> Status {
+    refused(
+        body,
+        kind,
+        &format!("couldn't get version/kind; json parse error: {why}"),
+    )
+}
+
+/// The refusal of a body that names a version as no version can be named.
+pub(crate) fn malformed_version(body: &[u8], kind: &str, version: &str) -> Status {
+    refused(body, kind, &format!("unexpected GroupVersion string: {version}"))
+}
+
+/// The refusal of a body that should say its kind, and does not.
+pub(crate) fn without_kind(body: &[u8], kind: &str) -> Status {
+    let whole = String::from_utf8_lossy(body);
+    refused(body, kind, &format!("Object 'Kind' is missing in '{whole}'"))
+}
+
+fn refused(body: &[u8], kind: &str, why: &str) -> Status {
     Status::bad_request(format!(
-        "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse error: {why} ({})",
+        "the object provided is unrecognized (must be of type {kind}): {why} ({})",
         summary(body)
     ))
 }

@@ -43,7 +43,9 @@ pub(super) fn schema_facts() -> &'static SchemaFacts {
 
 /// Whether a kind is built in at a version, be it served as a resource or not.
 pub(super) fn is_kind(group: &str, version: &str, kind: &str) -> bool {
-    BUILT_IN.kinds.contains_key(&format!("{group}/{version}/{kind}"))
+    // A list of anything has no schema.
+    (group, version, kind) == ("", "v1", "List")
+        || BUILT_IN.kinds.contains_key(&format!("{group}/{version}/{kind}"))
 }
 
 struct BuiltIn {

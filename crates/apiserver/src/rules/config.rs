@@ -57,7 +57,7 @@ pub(super) fn check_secret(secret: &Value, findings: &mut Findings) {
             findings.required("data[password]", "");
         }
         "kubernetes.io/ssh-auth" if missing("ssh-privatekey") => {
-            findings.required("data[ssh-privatekey]", "")
+            findings.required("data[ssh-privatekey]", "");
         }
         "kubernetes.io/tls" => {
             for key in ["tls.crt", "tls.key"].into_iter().filter(|key| missing(key)) {

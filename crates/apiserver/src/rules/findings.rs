@@ -94,12 +94,11 @@ impl Findings {
                     format!("{field}.values"),
                     "must be specified when `operator` is 'In' or 'NotIn'",
                 ),
-                "In" | "NotIn" => {}
                 "Exists" | "DoesNotExist" if !values.is_empty() => self.forbidden(
                     format!("{field}.values"),
                     "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
                 ),
-                "Exists" | "DoesNotExist" => {}
+                "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
                 other => self.invalid(
                     format!("{field}.operator"),
                     other,

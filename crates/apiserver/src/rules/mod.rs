@@ -10,6 +10,7 @@ mod admission;
 mod apps;
 mod batch;
 mod config;
+mod containers;
 mod findings;
 mod immutable;
 mod network;
@@ -34,7 +35,11 @@ pub(crate) fn check(resource: &Resource, object: &Object, old: Option<&Object>) 
     // The rules index freely: a field that is not there reads as null.
     let value = Value::Object(object.fields().clone());
     // Of a changed pod or job, two of the real server's checks look at the same.
-    let times = if old.is_some() && matches!((group, kind), ("", "Pod") | ("batch", "Job")) { 2 } else { 1 };
+    let times = if old.is_some() && matches!((group, kind), ("", "Pod") | ("batch", "Job")) {
+        2
+    } else {
+        1
+    };
     for _ in 0..times {
         check_kind(resource, object, old, &value, &mut findings);
     }

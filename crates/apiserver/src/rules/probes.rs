@@ -54,7 +54,7 @@ fn check_handler(handler: &Value, path: &str, findings: &mut Findings) {
         }
         match kind {
             "exec" if list(&action["command"]).is_empty() => {
-                findings.required(format!("{path}.exec.command"), "")
+                findings.required(format!("{path}.exec.command"), "");
             }
             "httpGet" => {
                 if text(&action["path"]).is_empty() {

@@ -85,7 +85,9 @@ fn check_volume(spec: &Value, findings: &mut Findings) {
 /// Where a volume's bytes are.
 pub(super) fn source(spec: &Value) -> Vec<(&String, &Value)> {
     let fields = spec.as_object().into_iter().flatten();
-    fields.filter(|(key, _)| !NOT_SOURCES.contains(&key.as_str())).collect()
+    fields
+        .filter(|(key, _)| !NOT_SOURCES.contains(&key.as_str()))
+        .collect()
 }
 
 fn check_claim(spec: &Value, findings: &mut Findings) {

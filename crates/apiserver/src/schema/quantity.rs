@@ -213,4 +213,16 @@ mod tests {
             assert!(canonical(&bad).is_err(), "{bad}");
         }
     }
+
+    proptest::proptest! {
+        #[test]
+        fn a_canonical_form_is_its_own_and_means_the_same(text in "-?[0-9]{1,6}(\\.[0-9]{1,4})?(n|u|m|k|M|G|Ki|Mi|Gi|e[0-9]|)") {
+            let form = canonical(&text.as_str().into()).expect("an amount");
+            proptest::prop_assert_eq!(canonical(&form.as_str().into()), Ok(form.clone()));
+            // Fractions of a binary amount are rounded up to a whole.
+            if !text.ends_with('i') {
+                proptest::prop_assert_eq!(nanos(&text.into()), nanos(&form.into()));
+            }
+        }
+    }
 }

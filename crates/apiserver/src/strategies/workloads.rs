@@ -40,7 +40,10 @@ pub(super) fn generate_selector(job: &mut Object) {
 /// A job without labels of its own has those of its pods; the template's own may have been put there as defaults.
 pub(super) fn label_job(job: &mut Object) {
     let spec = job.fields().get("spec");
-    let Some(labels) = spec.and_then(|spec| spec["template"]["metadata"].get("labels")).cloned() else {
+    let Some(labels) = spec
+        .and_then(|spec| spec["template"]["metadata"].get("labels"))
+        .cloned()
+    else {
         return;
     };
     let own = job.metadata().get("labels").and_then(Value::as_object);

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{
     Answer, Api, WriteOptions,
-    conform::{check, check_kind, conform, decode, judge, normalize},
+    conform::{check, check_kind, conform, decode, judge, normalize, wrong_custom_kind},
     invalid, rendered,
 };
 use crate::{
@@ -63,7 +63,7 @@ impl Api {
                 return Err(invalid(resource, object.name(), &errors));
             }
             strategies::complete(resource, &mut object);
-            let _allotting = self.allot(resource, &mut object, None)?;
+            let _allotting = self.allot(resource, &mut object, None, options)?;
             if options.dry_run {
                 let taken = self
                     .storage
@@ -157,6 +157,9 @@ impl Api {
                 Status::invalid("", "", "", &[FieldError::new("patch", problem)])
             };
             let said = |key: &str| value[key].as_str().unwrap_or_default();
+            if resource.custom && !said("kind").is_empty() && *said("kind") != *resource.kind {
+                return Err(wrong_custom_kind(said("kind"), &target.name, resource));
+            }
             check_kind(said("kind"), said("apiVersion"), resource).map_err(refused)?;
             value["kind"] = resource.kind.to_string().into();
             value["apiVersion"] = resource.api_version().into();
@@ -241,7 +244,7 @@ impl Api {
         if !errors.is_empty() {
             return Err(invalid(resource, &target.name, &errors));
         }
-        let _allotting = self.allot(resource, &mut object, Some(old))?;
+        let _allotting = self.allot(resource, &mut object, Some(old), options)?;
         if options.dry_run {
             return Ok(Some(dry(200, object, warnings)));
         }
@@ -297,12 +300,14 @@ impl Api {
         resource: &Resource,
         object: &mut Object,
         old: Option<&Object>,
+        options: &WriteOptions,
     ) -> Result<Option<parking_lot::MutexGuard<'_, ()>>, Status> {
         if (&*resource.group, &*resource.kind) != ("", "Service") {
             return Ok(None);
         }
         let guard = self.allotting.lock();
         let mut taken = strategies::Allotment::default();
+        taken.dry = options.dry_run;
         for service in self.all(("", "services")) {
             if old.is_none_or(|old| old.meta("uid") != service.meta("uid")) {
                 taken.note(&service);
