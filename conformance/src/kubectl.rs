@@ -234,7 +234,11 @@ async fn forward(client: Client, log: Log, request: http::Request<Incoming>) -> 
         .method(parts.method)
         .uri(parts.uri.path_and_query().context("no path")?.as_str());
     if let Some(accept) = parts.headers.get(header::ACCEPT) {
-        onward = onward.header(header::ACCEPT, without_protobuf(accept.to_str()?));
+        let accept = accept.to_str()?;
+        onward = match parts.uri.path().starts_with("/openapi") {
+            true => onward.header(header::ACCEPT, accept),
+            false => onward.header(header::ACCEPT, without_protobuf(accept)),
+        };
     }
     for name in [header::CONTENT_TYPE, header::USER_AGENT, header::IF_NONE_MATCH] {
         if let Some(value) = parts.headers.get(&name) {

@@ -19,7 +19,7 @@ use jiff::{SignedDuration, Timestamp};
 use regex::{Captures, Regex};
 use serde_json::{Map, Value};
 
-use crate::{Scenario, run::group, template::Variables};
+use crate::{Scenario, run::group};
 
 /// Whether `metadata.managedFields` takes part. Both servers must write it first; until the embedded one does, it would
 /// drown every other difference.
@@ -40,6 +40,8 @@ static UID: LazyLock<Regex> =
 static TIME: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.(\d+))?(?:Z|[+-]\d\d:\d\d)"));
 static BASE: LazyLock<Regex> = LazyLock::new(|| pattern(r#"generateName"?: *"?([^"},\s]+)"#));
+/// Of a schema document.
+static HASH: LazyLock<Regex> = LazyLock::new(|| pattern("hash=[0-9A-F]+"));
 static AGE: LazyLock<Regex> = LazyLock::new(|| pattern(r"^(?:\d+[smhd])+$"));
 static AGE_IN_TEXT: LazyLock<Regex> = LazyLock::new(|| pattern(r"\b(?:\d+m)?\d+s\b"));
 static IP: LazyLock<Regex> = LazyLock::new(|| pattern(r"^\d+\.\d+\.\d+\.\d+$"));
@@ -254,6 +256,7 @@ impl Names<'_> {
             self.uids.get(&found[0]).unwrap_or(&found[0].to_owned()).clone()
         });
         let replaced = TIME.replace_all(&replaced, |found: &Captures<'_>| self.time(found));
+        let replaced = HASH.replace_all(&replaced, "hash=HASH");
         let mut replaced = replaced.into_owned();
         for (name, replacement) in self.generated.iter().chain(&self.addresses) {
             if replaced.contains(name.as_str()) {
@@ -336,7 +339,7 @@ impl Names<'_> {
                 let kept = fields.into_iter().filter(|(key, value)| {
                     key != "description"
                         || value.as_str().is_none_or(|text| {
-                            self.scenario.text.contains(text)
+                            !text.is_empty() && self.scenario.text.contains(text)
                                 || text.starts_with("Custom resource definition")
                         })
                 });
@@ -365,10 +368,7 @@ impl Names<'_> {
 
 /// The prefixes for which the scenario wants names; they are cut so that the name stays within 63 characters.
 fn bases(text: &str) -> Vec<(String, Regex)> {
-    let cut = |found: Captures<'_>| {
-        let base = Variables::default()
-            .fill(&found[1])
-            .unwrap_or_else(|_| found[1].to_owned());
+    let cut = |base: String| {
         let base = base.get(..58).unwrap_or(&base).to_owned();
         let looks = pattern(&format!(
             r"{}[bcdfghjklmnpqrstvwxz2456789]{{5}}\b",
@@ -376,11 +376,109 @@ fn bases(text: &str) -> Vec<(String, Regex)> {
         ));
         (base, looks)
     };
-    BASE.captures_iter(text).map(cut).collect()
+    let own = BASE.captures_iter(text).map(|found| found[1].to_owned());
+    // The volume that admission adds to pods.
+    own.chain(["kube-api-access-".to_owned()]).map(cut).collect()
 }
 
 fn number(names: &mut BTreeMap<String, String>, text: &str, letter: &str) {
     if !names.contains_key(text) {
         names.insert(text.to_owned(), format!("{letter}{}", names.len() + 1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn normalised(text: &str, outcomes: Value) -> Value {
+        let text = format!("about: a test\nsteps: []\n# {text}\n");
+        let scenario = Scenario::parse("s", text).expect("a scenario");
+        let Value::Array(outcomes) = outcomes else {
+            panic!("a list");
+        };
+        normalise(&scenario, outcomes).into()
+    }
+
+    #[test]
+    fn revisions_keep_their_order_and_equality() {
+        let uid = "11111111-1111-1111-1111-111111111111";
+        let object = |revision: &str| json!({"metadata": {"uid": uid, "resourceVersion": revision}});
+        let list = |revision: &str| json!({"metadata": {"resourceVersion": revision}});
+        let outcomes = json!([
+            object("100"),
+            object("90"),
+            object("100"),
+            list("95"),
+            list("70"),
+            list("0"),
+            list("")
+        ]);
+        let revisions: Vec<_> = normalised("", outcomes)
+            .as_array()
+            .expect("a list")
+            .iter()
+            .map(|outcome| outcome["metadata"]["resourceVersion"].clone())
+            .collect();
+        assert_eq!(json!(revisions), json!(["R2", "R1", "R2", "R1", "R0", "0", ""]));
+    }
+
+    #[test]
+    fn only_times_near_now_are_replaced_and_their_precision_stays() {
+        let now = Timestamp::now();
+        let second = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let micro = now.strftime("%Y-%m-%dT%H:%M:%S.000001Z").to_string();
+        let outcomes =
+            json!([{"a": second, "b": micro, "c": "2020-01-01T00:00:00Z", "d": format!("at {second}!")}]);
+        let expected = json!([{"a": "T", "b": "T.micro", "c": "2020-01-01T00:00:00Z", "d": "at T!"}]);
+        assert_eq!(normalised("", outcomes), expected);
+    }
+
+    #[test]
+    fn generated_names_are_numbered_wherever_they_stand() {
+        let outcomes = json!([{"metadata": {"name": "gen-bcdfg"}}, {"message": "x \"gen-bcdfg\" and gen-xxxxx, not gen-other-things"}]);
+        let expected = json!([{"metadata": {"name": "gen-G1"}}, {"message": "x \"gen-G1\" and gen-G2, not gen-other-things"}]);
+        assert_eq!(normalised("generateName: gen-", outcomes), expected);
+    }
+
+    #[test]
+    fn prose_goes_but_what_the_scenario_says_stays() {
+        let column = |text: &str| json!([{"columnDefinitions": [{"name": "A", "description": text}]}]);
+        let without = json!([{"columnDefinitions": [{"name": "A"}]}]);
+        assert_eq!(normalised("how many", column("Long prose.")), without);
+        assert_eq!(normalised("how many", column("")), without);
+        assert_eq!(normalised("how many", column("how many")), column("how many"));
+        let elsewhere = json!([{"description": "data, not prose"}]);
+        assert_eq!(normalised("", elsewhere.clone()), elsewhere);
+    }
+
+    #[test]
+    fn an_object_inside_a_message_is_compared_as_an_object() {
+        let quoted = |text: &str| json!([{"message": format!("patch: {}: no", Value::from(text))}]);
+        let a = quoted(r#"{"b":1,"a":2,"metadata":{"managedFields":[]}}"#);
+        let b = quoted(r#"{"metadata":{},"a":2,"b":1}"#);
+        assert_eq!(normalised("", a), normalised("", b.clone()));
+        assert_ne!(normalised("", quoted(r#"{"a":2}"#)), normalised("", b));
+    }
+
+    #[test]
+    fn continue_tokens_are_opened() {
+        let token = URL_SAFE_NO_PAD.encode(r#"{"v":"meta.k8s.io/v1","rv":5,"start":"a"}"#);
+        let outcomes = json!([{"metadata": {"continue": token}}, {"metadata": {"continue": "made-up"}}]);
+        let expected = json!([
+            {"metadata": {"continue": {"v": "meta.k8s.io/v1", "rv": "R0", "start": "a"}}},
+            {"metadata": {"continue": "made-up"}},
+        ]);
+        assert_eq!(normalised("", outcomes), expected);
+    }
+
+    #[test]
+    fn groups_of_other_scenarios_are_left_out() {
+        let group = |name: &str| json!({"name": name, "versions": []});
+        let outcomes =
+            json!([{"groups": [group("apps"), group("s.example.com"), group("other.example.com")]}]);
+        let expected = json!([{"groups": [group("apps"), group("s.example.com")]}]);
+        assert_eq!(normalised("", outcomes), expected);
     }
 }

@@ -97,18 +97,18 @@ struct Opened {
 }
 
 impl Run<'_> {
+    /// The namespace, and the account in it that a controller would make and pods need.
     async fn create_namespace(&self) -> Result<()> {
-        let body = json!({"metadata": {"name": self.namespace}}).to_string();
-        let request = http::Request::post("/api/v1/namespaces")
-            .header("content-type", "application/json")
-            .body(Body::from(body.into_bytes()))?;
-        let response = self.send(request).await?;
-        if response.status() != 201 {
-            bail!(
-                "namespace {} was not created: {}",
-                self.namespace,
-                response.status()
-            );
+        let accounts = format!("/api/v1/namespaces/{}/serviceaccounts", self.namespace);
+        for (path, name) in [("/api/v1/namespaces", self.namespace), (&accounts, "default")] {
+            let body = json!({"metadata": {"name": name}}).to_string();
+            let request = http::Request::post(path)
+                .header("content-type", "application/json")
+                .body(Body::from(body.into_bytes()))?;
+            let response = self.send(request).await?;
+            if response.status() != 201 {
+                bail!("{name} was not created at {path}: {}", response.status());
+            }
         }
         Ok(())
     }

@@ -8,9 +8,9 @@ use kube::{
 use windlass_apiserver::Server;
 use windlass_cluster::Cluster;
 
-/// kube-apiserver and etcd, without controllers: nobody but the scenario writes.
+/// kube-apiserver and etcd, without controllers: nobody but the scenario writes. Its admission is that of every cluster.
 pub async fn real() -> Result<Cluster> {
-    Ok(Cluster::real().start().await?)
+    Ok(Cluster::real().service_accounts().start().await?)
 }
 
 /// A client that hands on every answer as it comes: one that tries again would hide the first.
