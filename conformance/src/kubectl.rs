@@ -233,8 +233,10 @@ async fn forward(client: Client, log: Log, request: http::Request<Incoming>) -> 
     let mut onward = http::Request::builder()
         .method(parts.method)
         .uri(parts.uri.path_and_query().context("no path")?.as_str());
+    if let Some(accept) = parts.headers.get(header::ACCEPT) {
+        onward = onward.header(header::ACCEPT, without_protobuf(accept.to_str()?));
+    }
     for name in [
-        header::ACCEPT,
         header::CONTENT_TYPE,
         header::USER_AGENT,
         header::IF_NONE_MATCH,
@@ -254,6 +256,15 @@ async fn forward(client: Client, log: Log, request: http::Request<Incoming>) -> 
     parts.headers.remove(header::TRANSFER_ENCODING);
     parts.headers.remove(header::CONNECTION);
     Ok(Response::from_parts(parts, Tee { body, exchange }))
+}
+
+/// kubectl takes JSON wherever it would take protobuf, and JSON can be read in a recording.
+fn without_protobuf(accept: &str) -> String {
+    let kept: Vec<_> = accept.split(',').filter(|kind| !kind.contains("protobuf")).collect();
+    if kept.is_empty() {
+        return "application/json".to_owned();
+    }
+    kept.join(",")
 }
 
 fn asked(parts: &Parts, sent: Bytes) -> Exchange {

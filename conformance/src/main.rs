@@ -153,7 +153,7 @@ async fn check(sample: usize, seed: Option<u64>, kubectl: Option<PathBuf>) -> Re
 
 async fn on_real(scenarios: &[Scenario], kubectl: &Option<PathBuf>) -> Result<Vec<Result<Vec<Value>>>> {
     let cluster = target::real().await?;
-    let client = cluster.client();
+    let client = target::client(&cluster).await?;
     let mut all = Vec::new();
     for scenario in scenarios {
         all.push(outcomes(scenario, &client, kubectl).await);

@@ -5,7 +5,7 @@
 //!   revision of a list, a bookmark or a continue token becomes that of the newest object it can contain, because a real
 //!   server's own writes move it on at any time.
 //! - times near now become `T` with their precision; a time that the scenario wrote itself stays.
-//! - ages in tables become `AGE`.
+//! - ages in tables become `AGE`; tokens are opened and show their claims; what kubectl chooses by chance is `CHANCE`.
 //!
 //! Absent, null and empty stay different.
 
@@ -43,6 +43,7 @@ static BASE: LazyLock<Regex> = LazyLock::new(|| pattern(r#"generateName"?: *"?([
 static AGE: LazyLock<Regex> = LazyLock::new(|| pattern(r"^(?:\d+[smhd])+$"));
 static AGE_IN_TEXT: LazyLock<Regex> = LazyLock::new(|| pattern(r"\b(?:\d+m)?\d+s\b"));
 static IP: LazyLock<Regex> = LazyLock::new(|| pattern(r"^\d+\.\d+\.\d+\.\d+$"));
+static REVISION_LINE: LazyLock<Regex> = LazyLock::new(|| pattern(r#"(resourceVersion"?: ")(\d+)"#));
 /// Where messages name a revision.
 static REVISION: LazyLock<Regex> = LazyLock::new(|| pattern(r"(current: |in record \()(\d+)"));
 
@@ -199,8 +200,13 @@ impl Names<'_> {
     }
 
     fn replace_text(&self, key: &str, text: &str) -> Value {
-        if key == "resourceVersion" {
-            return self.revision(text, false);
+        match key {
+            "resourceVersion" => return self.revision(text, false),
+            "serverAddress" => return "ADDRESS".into(),
+            // kubectl spreads the ends of its watches.
+            "timeoutSeconds" => return "CHANCE".into(),
+            "token" => return self.claims(text),
+            _ => {}
         }
         let replaced = self.replace_names(&self.replace_quoted(text));
         let replaced = REVISION.replace_all(&replaced, |found: &Captures<'_>| {
@@ -232,10 +238,13 @@ impl Names<'_> {
     /// A line that kubectl wrote; also its tables show ages.
     fn replace_line(&self, line: Value) -> Value {
         match line {
-            Value::String(text) => AGE_IN_TEXT
-                .replace_all(&self.replace_names(&text), "AGE")
-                .into_owned()
-                .into(),
+            Value::String(text) => {
+                let text = self.replace_names(&text);
+                let text = REVISION_LINE.replace_all(&text, |found: &Captures<'_>| {
+                    format!("{}{}", &found[1], self.rank(&found[2]))
+                });
+                AGE_IN_TEXT.replace_all(&text, "AGE").into_owned().into()
+            }
             other => other,
         }
     }
@@ -299,6 +308,24 @@ impl Names<'_> {
             }
             _ => token.into(),
         }
+    }
+
+    /// What a signed token says; how it is signed is the server's own business.
+    fn claims(&self, token: &str) -> Value {
+        let opened = token
+            .split('.')
+            .nth(1)
+            .and_then(|claims| URL_SAFE_NO_PAD.decode(claims).ok())
+            .and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
+        let Some(Value::Object(mut claims)) = opened else {
+            return token.into();
+        };
+        for (key, replacement) in [("exp", "T"), ("iat", "T"), ("nbf", "T"), ("jti", "UNIQUE")] {
+            if let Some(value) = claims.get_mut(key) {
+                *value = replacement.into();
+            }
+        }
+        self.replace_fields(claims)
     }
 
     /// Descriptions of the built-in kinds, their columns and schemas: prose that is not ours to ship. What the

@@ -215,6 +215,13 @@ impl Api {
     }
 }
 
+/// What the plugins do to a changed object.
+pub(crate) fn admit_update(resource: &Resource, object: &mut Object) {
+    if !resource.custom && (&*resource.group, &*resource.kind) == ("", "Pod") {
+        tolerate_for_a_while(object);
+    }
+}
+
 /// Plugins run before a name is generated.
 fn shown_name(object: &Object) -> &str {
     if object.name().is_empty() {

@@ -161,7 +161,12 @@ fn summary(body: &[u8]) -> String {
     let shown = match head {
         [] => "<empty>".to_owned(),
         [b'{', ..] => String::from_utf8_lossy(head).into_owned(),
-        _ => head.iter().map(|byte| format!("{byte:02x}")).collect(),
+        _ => {
+            let digits = head.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+            digits
+                .filter_map(|digit| char::from_digit(digit.into(), 16))
+                .collect()
+        }
     };
     format!("{shown}{more}")
 }

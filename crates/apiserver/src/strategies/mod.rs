@@ -45,6 +45,8 @@ pub(crate) fn prepare_create(resource: &Resource, object: &mut Object) {
     match (&*resource.group, &*resource.kind) {
         ("batch", "Job") => workloads::generate_selector(object),
         ("apps", "DaemonSet") => workloads::count_template(object, None),
+        ("coordination.k8s.io", "Lease") => drop_disabled(object),
+        ("", "Pod") => pods::shorten_negative_grace(object),
         ("", "Namespace") => {
             let name = Value::from(object.name());
             let labels = object
@@ -62,10 +64,18 @@ pub(crate) fn prepare_create(resource: &Resource, object: &mut Object) {
     }
 }
 
+/// What a new object shows once it has passed all checks.
+pub(crate) fn complete(resource: &Resource, object: &mut Object) {
+    if (&*resource.group, &*resource.kind) == ("batch", "Job") {
+        workloads::label_job(object);
+    }
+}
+
 /// What a change leaves as it was.
 pub(crate) fn prepare_update(resource: &Resource, object: &mut Object, old: &Object) {
     match (&*resource.group, &*resource.kind) {
         ("apps", "DaemonSet") => workloads::count_template(object, Some(old)),
+        ("coordination.k8s.io", "Lease") => drop_disabled(object),
         ("", "Service") => services::carry_over(object, old),
         // Its finalizers change through `finalize` alone.
         ("", "Namespace") => {
@@ -74,6 +84,14 @@ pub(crate) fn prepare_update(resource: &Resource, object: &mut Object, old: &Obj
             }
         }
         _ => {}
+    }
+}
+
+/// Coordinated leader election is off on a real server that was not asked for it, and its fields with it.
+fn drop_disabled(lease: &mut Object) {
+    if let Some(spec) = lease.fields_mut().get_mut("spec").and_then(Value::as_object_mut) {
+        spec.remove("strategy");
+        spec.remove("preferredHolder");
     }
 }
 

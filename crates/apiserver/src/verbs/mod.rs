@@ -102,5 +102,7 @@ fn head(resource: &Resource) -> String {
 }
 
 fn invalid(resource: &Resource, name: &str, errors: &[FieldError]) -> Status {
-    Status::invalid(&resource.group, &resource.kind, name, errors)
+    // The newer group of events is a view of the older one.
+    let group = if &*resource.group == "events.k8s.io" { "" } else { &*resource.group };
+    Status::invalid(group, &resource.kind, name, errors)
 }

@@ -9,12 +9,14 @@ use super::{
     invalid, rendered,
 };
 use crate::{
+    admission,
     media::Encoding,
     object::Object,
     particular,
     patch::PatchKind,
     registry::Resource,
     request::Target,
+    rules,
     schema::{FieldError, Problem, Schema},
     status::Status,
     storage::{Change, Conflict, Entry, Expect, Key, Revision},
@@ -42,7 +44,6 @@ impl Api {
         }
         self.admit(resource, &mut object)?;
         self.prepare_create(&mut object, resource);
-        let _allotting = self.allot(resource, &mut object, None)?;
         // A generated name may be taken: the real server tries eight times.
         let generated = object.name().is_empty() && !object.meta("generateName").is_empty();
         for attempt in 1.. {
@@ -57,9 +58,12 @@ impl Api {
             }
             let mut errors = validation::name(&object, resource.strategy.names);
             errors.extend(check(&object, resource));
+            errors.extend(rules::check(resource, &object, None));
             if !errors.is_empty() {
                 return Err(invalid(resource, object.name(), &errors));
             }
+            strategies::complete(resource, &mut object);
+            let _allotting = self.allot(resource, &mut object, None)?;
             if options.dry_run {
                 let taken = self
                     .storage
@@ -228,12 +232,16 @@ impl Api {
         warnings: Vec<String>,
     ) -> Result<Option<Answer>, Status> {
         let resource = &target.resource;
-        let errors = prepare_update(&mut object, old, target);
-        let _allotting = self.allot(resource, &mut object, Some(old))?;
-        let errors: Vec<_> = errors.into_iter().chain(check(&object, resource)).collect();
+        let mut errors = prepare_update(&mut object, old, target);
+        errors.extend(check(&object, resource));
+        // A subresource touches what is its own, and leaves the rest as it passed before.
+        if target.subresource.is_empty() {
+            errors.extend(rules::check(resource, &object, Some(old)));
+        }
         if !errors.is_empty() {
             return Err(invalid(resource, &target.name, &errors));
         }
+        let _allotting = self.allot(resource, &mut object, Some(old))?;
         if options.dry_run {
             return Ok(Some(dry(200, object, warnings)));
         }
@@ -433,6 +441,9 @@ fn prepare_update(object: &mut Object, old: &Object, target: &Target) -> Vec<Fie
         _ => {}
     }
     particular::prepare_update(resource, object, old);
+    if target.subresource.is_empty() {
+        admission::admit_update(resource, object);
+    }
     if old.is_deleting() {
         let added: Vec<_> = object
             .finalizers()
@@ -451,7 +462,7 @@ fn prepare_update(object: &mut Object, old: &Object, target: &Target) -> Vec<Fie
     }
     normalize(object, resource);
     let counts = desired_differs(object, old, resource)
-        || (&*target.subresource == "" && strategies::metadata_counts(resource, object, old));
+        || (target.subresource.is_empty() && strategies::metadata_counts(resource, object, old));
     if resource.strategy.generation && counts {
         let generation = old
             .metadata()
@@ -494,7 +505,9 @@ fn exists(resource: &Resource, entry: &Entry) -> Status {
 }
 
 fn uid_mismatch(resource: &Resource, old: &Object, uid: &str) -> Status {
-    let place = [&*resource.table, old.namespace(), old.name()];
+    // Only what is served from definitions is stored under its group.
+    let group = if resource.custom { &*resource.group } else { "" };
+    let place = [group, &*resource.plural, old.namespace(), old.name()];
     let key: Vec<_> = place.into_iter().filter(|part| !part.is_empty()).collect();
     let why = format!(
         "StorageError: invalid object, Code: 4, Key: /registry/{}, ResourceVersion: 0, AdditionalErrorMsg: \
