@@ -144,19 +144,24 @@ fn parse_labels(text: &str) -> Result<Vec<Requirement>, String> {
         next: 0,
     };
     let mut requirements = Vec::new();
-    if parser.peek() == &Token::End {
-        return Ok(requirements);
+    match parser.peek() {
+        Token::End => return Ok(requirements),
+        Token::Word(_) | Token::Symbol("!") => {}
+        other => {
+            return Err(format!(
+                "found '{}', expected: !, identifier, or 'end of string'",
+                other.text()
+            ));
+        }
     }
     loop {
         requirements.push(parser.requirement()?);
         match parser.take() {
             Token::End => return Ok(requirements),
             Token::Symbol(",") => {
-                if let other @ (Token::End | Token::Symbol(",")) = parser.peek() {
-                    return Err(format!(
-                        "found '{}', expected: identifier after ','",
-                        other.text()
-                    ));
+                let next = parser.peek();
+                if !matches!(next, Token::Word(_) | Token::Symbol("!")) {
+                    return Err(format!("found '{}', expected: identifier after ','", next.text()));
                 }
             }
             other => {
@@ -383,7 +388,7 @@ mod tests {
     fn bad_selectors_are_refused_in_the_servers_words() {
         assert_eq!(
             parse_labels("=x").expect_err("bad"),
-            "unable to parse requirement: found '=', expected: identifier"
+            "found '=', expected: !, identifier, or 'end of string'"
         );
         for text in ["a in", "a in (", "a in x", "a b", "a,,b", "a=b c", "!", "a,"] {
             assert!(parse_labels(text).is_err(), "{text}");

@@ -66,7 +66,10 @@ impl Api {
                     .get(&resource.table, &Key::new(object.namespace(), object.name()));
                 return match taken {
                     Some(entry) => Err(exists(resource, &entry)),
-                    None => Ok(dry(201, object, warnings)),
+                    None => {
+                        object.metadata_mut().remove("resourceVersion");
+                        Ok(dry(201, object, warnings))
+                    }
                 };
             }
             match self.commit(resource, &mut object, Expect::Absent, Change::Put) {
@@ -235,6 +238,8 @@ impl Api {
             return Err(invalid(resource, &target.name, &errors));
         }
         if options.dry_run {
+            // What was not written is still at the version that it had.
+            object.keep_meta("resourceVersion", old);
             return Ok(Some(dry(200, object, warnings)));
         }
         // The last finalizer is gone: the object goes with it, and the client sees it once more as it was.
@@ -476,8 +481,7 @@ fn desired_differs(object: &Object, old: &Object, resource: &Resource) -> bool {
     one_sided(object, old) || one_sided(old, object)
 }
 
-fn dry(code: u16, mut object: Object, warnings: Vec<String>) -> Answer {
-    object.metadata_mut().remove("resourceVersion");
+fn dry(code: u16, object: Object, warnings: Vec<String>) -> Answer {
     Answer::Object {
         code,
         json: object.into_value().to_string().into(),
