@@ -53,6 +53,7 @@ pub mod storage;
 mod strategies;
 mod validation;
 mod verbs;
+mod versions;
 mod world;
 
 pub use body::Body;

@@ -15,6 +15,7 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use crate::{
+    admission::Accounts,
     body::Body,
     discovery,
     media::{self, Encoding},
@@ -53,6 +54,7 @@ pub struct Builder {
     storage: Option<Box<dyn Storage>>,
     seed: Option<u64>,
     epoch: Option<Timestamp>,
+    accounts: Accounts,
 }
 
 impl Builder {
@@ -74,6 +76,14 @@ impl Builder {
         self
     }
 
+    /// Takes pods whose service account does not exist, as `--disable-admission-plugins=ServiceAccount` makes a real
+    /// server do: for those who run no controller that makes the account `default` in every namespace. Default: such
+    /// pods are refused.
+    pub fn without_service_accounts(mut self) -> Self {
+        self.accounts = Accounts::Ignored;
+        self
+    }
+
     /// A server that serves.
     pub fn build(self) -> Server {
         let api = Arc::new(Api {
@@ -82,6 +92,7 @@ impl Builder {
             world: World::new(self.epoch, self.seed),
             definitions: parking_lot::Mutex::new(()),
             allotting: parking_lot::Mutex::new(()),
+            accounts: self.accounts,
         });
         api.start();
         Server { api }
