@@ -15,6 +15,7 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use crate::{
+    admission::Accounts,
     body::Body,
     discovery,
     media::{self, Encoding},
@@ -62,20 +63,13 @@ pub struct Builder {
     storage: Option<Box<dyn Storage>>,
     seed: Option<u64>,
     epoch: Option<Timestamp>,
-    any_service_account: bool,
+    accounts: Accounts,
 }
 
 impl Builder {
     /// Keeps objects here. Default: in memory, gone with the server.
     pub fn storage(mut self, storage: impl Storage) -> Self {
         self.storage = Some(Box::new(storage));
-        self
-    }
-
-    /// Takes pods whose service account does not exist, for clusters in which nobody makes one. Default: they are
-    /// refused, and the others get their token mounted.
-    pub fn any_service_account(mut self) -> Self {
-        self.any_service_account = true;
         self
     }
 
@@ -91,15 +85,23 @@ impl Builder {
         self
     }
 
+    /// Takes pods whose service account does not exist, as `--disable-admission-plugins=ServiceAccount` makes a real
+    /// server do: for those who run no controller that makes the account `default` in every namespace. Default: such
+    /// pods are refused.
+    pub fn without_service_accounts(mut self) -> Self {
+        self.accounts = Accounts::Ignored;
+        self
+    }
+
     /// A server that serves.
     pub fn build(self) -> Server {
         let api = Arc::new(Api {
             storage: self.storage.unwrap_or_else(|| Box::new(Memory::default())),
             registry: Registry::new(),
             world: World::new(self.epoch, self.seed),
-            any_service_account: self.any_service_account,
             definitions: parking_lot::Mutex::new(()),
             allotting: parking_lot::Mutex::new(()),
+            accounts: self.accounts,
         });
         api.start();
         Server { api }

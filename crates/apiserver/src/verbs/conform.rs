@@ -83,7 +83,7 @@ fn prune_custom(value: &mut Value, resource: &Resource) -> Result<Vec<String>, S
 }
 
 /// Brings a built-in kind's object back into the form that Go gives it, after the server has changed it.
-pub(super) fn normalize(object: &mut Object, resource: &Resource) {
+pub(crate) fn normalize(object: &mut Object, resource: &Resource) {
     let Some(schema) = resource.schema.as_ref().filter(|_| !resource.custom) else {
         return;
     };

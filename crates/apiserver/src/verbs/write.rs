@@ -20,7 +20,7 @@ use crate::{
     schema::{FieldError, Problem, Schema},
     status::Status,
     storage::{Change, Conflict, Entry, Expect, Key, Revision},
-    strategies, validation,
+    strategies, validation, versions,
 };
 
 /// How often a write that names no revision is tried again after losing a race.
@@ -123,7 +123,7 @@ impl Api {
                 return Err(Status::modified(resource, &target.name));
             }
             let uid = object.meta("uid");
-            let old = entry.object.decode();
+            let old = versions::shown(&entry, resource);
             if !uid.is_empty() && uid != old.meta("uid") {
                 return Err(uid_mismatch(resource, &old, uid));
             }
@@ -148,7 +148,7 @@ impl Api {
         let schema = resource.schema.as_ref().map(Schema::view);
         for _ in 0..RACES {
             let entry = self.current(target)?;
-            let old = entry.object.decode();
+            let old = versions::shown(&entry, resource);
             let mut value = old.clone().into_value();
             value["apiVersion"] = resource.api_version().into();
             patch.apply(schema, &mut value)?;
@@ -329,8 +329,7 @@ impl Api {
         change: Change,
     ) -> Result<std::sync::Arc<Entry>, Conflict> {
         let key = Key::new(object.namespace(), object.name());
-        let version = crate::registry::group_version(&resource.group, &resource.storage_version);
-        object.fields_mut().insert("apiVersion".into(), version.into());
+        versions::to_stored(resource, object);
         self.storage.commit(
             &resource.table,
             &key,
