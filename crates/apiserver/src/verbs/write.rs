@@ -252,7 +252,8 @@ impl Api {
         }
         // The last finalizer is gone: the object goes with it, and the client sees it once more as it was.
         if particular::is_finished(resource, &object) {
-            let mut last = object.clone();
+            // Watchers see it as it was before.
+            let mut last = old.clone();
             return Ok(
                 match self.commit(resource, &mut last, Expect::At(entry.revision), Change::Remove) {
                     Ok(removed) => {
@@ -407,18 +408,10 @@ fn prepare_update(object: &mut Object, old: &Object, target: &Target) -> Vec<Fie
     }
     match &*target.subresource {
         "finalize" => {
-            let finalizers = object.fields().get("spec").map(|spec| spec["finalizers"].clone());
-            *object = old.clone();
-            let spec = object
-                .fields_mut()
-                .entry("spec")
-                .or_insert_with(|| serde_json::json!({}));
-            match finalizers.filter(|list| list.as_array().is_some_and(|list| !list.is_empty())) {
-                Some(finalizers) => spec["finalizers"] = finalizers,
-                None => {
-                    spec.as_object_mut().map(|spec| spec.remove("finalizers"));
-                }
-            }
+            match old.fields().get("status") {
+                Some(status) => object.fields_mut().insert("status".into(), status.clone()),
+                None => object.fields_mut().remove("status"),
+            };
             return errors;
         }
         "status" => {
@@ -432,8 +425,11 @@ fn prepare_update(object: &mut Object, old: &Object, target: &Target) -> Vec<Fie
             // Built-in kinds let a status update touch annotations and finalizers; custom ones nothing but status.
             if !resource.custom {
                 object.fields_mut().insert("metadata".into(), metadata);
-                object.keep_meta("labels", old);
-                object.keep_meta("ownerReferences", old);
+                match (&*resource.group, &*resource.kind) {
+                    ("apps", "Deployment") => object.keep_meta("labels", old),
+                    ("", "Pod") => object.keep_meta("ownerReferences", old),
+                    _ => {}
+                }
             }
         }
         _ if resource.has_status() => match old.fields().get("status") {
