@@ -64,13 +64,7 @@ struct Exchange {
 
 /// The program, if this machine has one: among the control plane's binaries, or on the `PATH`.
 pub fn find() -> Option<PathBuf> {
-    let named = windlass_cluster::kubectl().ok();
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    named.or_else(|| {
-        std::env::split_paths(&path)
-            .map(|folder| folder.join("kubectl"))
-            .find(|file| file.is_file())
-    })
+    windlass_cluster::kubectl().ok()
 }
 
 impl Kubectl {

@@ -56,6 +56,7 @@ mod strategies;
 mod subresources;
 mod validation;
 mod verbs;
+mod versions;
 mod view;
 mod world;
 

@@ -30,7 +30,7 @@ impl Encoding {
     }
 
     /// The encoding that a client would like the answer in.
-    pub(crate) fn of_answer(headers: &HeaderMap) -> Result<Self, Status> {
+    pub(crate) fn of_answer(headers: &HeaderMap, resource: &Resource, watch: bool) -> Result<Self, Status> {
         let Some(accept) = headers
             .get(http::header::ACCEPT)
             .and_then(|value| value.to_str().ok())
@@ -43,12 +43,25 @@ impl Encoding {
             .map(|part| part.split(';').next().unwrap_or_default().trim());
         for offer in offers {
             match offer {
-                "application/json" | "*/*" | "application/*" | "" => return Ok(Self::Json),
+                "application/json" | "*/*" | "" => return Ok(Self::Json),
                 "application/yaml" => return Ok(Self::Yaml),
                 _ => {}
             }
         }
-        Err(Status::not_acceptable(&ANSWER_TYPES))
+        // Named as the real server names them, whose answers come in protobuf too.
+        let mut offered = vec![
+            "application/json",
+            "application/yaml",
+            "application/vnd.kubernetes.protobuf",
+        ];
+        if watch {
+            offered.extend([
+                "application/json;stream=watch",
+                "application/vnd.kubernetes.protobuf;stream=watch",
+            ]);
+        }
+        offered.retain(|kind| !resource.custom || !kind.contains("protobuf"));
+        Err(Status::not_acceptable(&offered))
     }
 
     pub(crate) fn content_type(self) -> &'static str {

@@ -15,6 +15,7 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use crate::{
+    admission::Accounts,
     body::Body,
     discovery,
     media::{self, Encoding},
@@ -43,8 +44,8 @@ const OPENAPI: &str = "/openapi/v3/";
 /// What aggregated discovery is called in `Content-Type`.
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-/// The namespaces that every cluster has.
-const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
+/// The namespaces that every cluster has, in the order in which a real server makes them.
+const NAMESPACES: [&str; 4] = ["kube-system", "kube-public", "default", "kube-node-lease"];
 
 /// A Kubernetes API server inside the process.
 ///
@@ -62,6 +63,7 @@ pub struct Builder {
     storage: Option<Box<dyn Storage>>,
     seed: Option<u64>,
     epoch: Option<Timestamp>,
+    accounts: Accounts,
 }
 
 impl Builder {
@@ -83,6 +85,14 @@ impl Builder {
         self
     }
 
+    /// Takes pods whose service account does not exist, as `--disable-admission-plugins=ServiceAccount` makes a real
+    /// server do: for those who run no controller that makes the account `default` in every namespace. Default: such
+    /// pods are refused.
+    pub fn without_service_accounts(mut self) -> Self {
+        self.accounts = Accounts::Ignored;
+        self
+    }
+
     /// A server that serves.
     pub fn build(self) -> Server {
         let api = Arc::new(Api {
@@ -91,6 +101,7 @@ impl Builder {
             world: World::new(self.epoch, self.seed),
             definitions: parking_lot::Mutex::new(()),
             allotting: parking_lot::Mutex::new(()),
+            accounts: self.accounts,
         });
         api.start();
         Server { api }
@@ -182,8 +193,9 @@ impl Server {
     {
         let query = Query::parse(parts.uri.query());
         let verb = Verb::of(&parts.method, target, &query)?;
-        let wanted = Encoding::of_answer(&parts.headers)?;
-        let view = View::of(&parts.headers, &query)?;
+        let wanted = Encoding::of_answer(&parts.headers, &target.resource, verb == Verb::Watch)?;
+        let list = matches!(verb, Verb::List | Verb::DeleteCollection);
+        let view = View::of(&parts.headers, &query, &target.resource, list)?;
         let selector = || {
             Selector::parse(
                 query.text("labelSelector"),
@@ -342,10 +354,7 @@ impl Api {
                 let json = view.of_json(resource, json, now)?;
                 let mut response = json_response(code, wanted.encode(json)?);
                 for warning in warnings {
-                    let value = format!("299 - {warning:?}");
-                    if let Ok(value) = HeaderValue::from_str(&value) {
-                        response.headers_mut().append(header::WARNING, value);
-                    }
+                    warn(&mut response, &warning);
                 }
                 response
             }
@@ -395,8 +404,20 @@ fn openapi_document(catalogue: &Catalogue, parts: &Parts) -> Response<Body> {
         hash => {
             let mut response = tagged(&document, parts);
             if hash.is_some() {
-                let immutable = HeaderValue::from_static("public, immutable");
-                response.headers_mut().insert(header::CACHE_CONTROL, immutable);
+                let headers = response.headers_mut();
+                headers.insert(
+                    header::CACHE_CONTROL,
+                    HeaderValue::from_static("public, immutable"),
+                );
+                // Clients that do not know `immutable` keep it for a year.
+                let year = jiff::Span::new().hours(365 * 24);
+                let expires = (Timestamp::now() + year)
+                    .strftime("%a, %d %b %Y %H:%M:%S GMT")
+                    .to_string();
+                headers.insert(
+                    header::EXPIRES,
+                    HeaderValue::from_str(&expires).expect("a date is ASCII"),
+                );
             }
             response
         }
@@ -422,6 +443,13 @@ fn tagged(document: &Document, parts: &Parts) -> Response<Body> {
     );
     headers.insert(header::VARY, HeaderValue::from_static("Accept"));
     response
+}
+
+fn warn(response: &mut Response<Body>, warning: &str) {
+    // What cannot stand in a header is no warning that a client could read.
+    if let Ok(value) = HeaderValue::from_str(&format!("299 - {warning:?}")) {
+        response.headers_mut().append(header::WARNING, value);
+    }
 }
 
 fn refusal(status: &Status) -> Response<Body> {

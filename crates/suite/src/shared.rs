@@ -38,10 +38,15 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(target: Target, settings: &Settings) -> Self {
+    /// `missing` is what the suite needs besides a cluster and this machine does not have.
+    pub(crate) fn new(target: Target, settings: &Settings, missing: Option<&String>) -> Self {
+        let availability = match missing {
+            Some(reason) if !settings.require_real => Availability::Missing(reason.clone()),
+            _ => settings.availability(target),
+        };
         Self {
             target,
-            availability: settings.availability(target),
+            availability,
             settings: settings.clone(),
             cluster: OnceCell::new(),
             ran: AtomicUsize::new(0),

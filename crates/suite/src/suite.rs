@@ -17,6 +17,7 @@ use crate::{
 pub struct Suite {
     name: &'static str,
     controllers: bool,
+    missing: Option<String>,
     cases: Vec<Case>,
 }
 
@@ -39,6 +40,7 @@ impl Suite {
         Self {
             name,
             controllers: false,
+            missing: None,
             cases: Vec::new(),
         }
     }
@@ -46,6 +48,13 @@ impl Suite {
     /// The cases need the built-in controllers (garbage collection, namespaces, Deployments, …). Default: only the API.
     pub fn controllers(mut self) -> Self {
         self.controllers = true;
+        self
+    }
+
+    /// Something on this machine that every case needs, such as a program. Where it is an error, the cases are ignored
+    /// with it as the reason; where `WINDLASS_REQUIRE_REAL` is set they run, and it is theirs to fail.
+    pub fn needs<T, E: std::fmt::Display>(mut self, thing: Result<T, E>) -> Self {
+        self.missing = self.missing.or(thing.err().map(|error| error.to_string()));
         self
     }
 
@@ -99,7 +108,7 @@ impl Suite {
             .iter()
             .filter(|target| self.cases.iter().any(|case| case.belongs_on(**target)));
         let backends: Vec<_> = concerned
-            .map(|target| Arc::new(Shared::new(*target, &settings)))
+            .map(|target| Arc::new(Shared::new(*target, &settings, self.missing.as_ref())))
             .collect();
         let mut trials = Vec::new();
         for backend in &backends {
@@ -202,6 +211,19 @@ mod tests {
             summary.starts_with("suite example: ran 0 on real (ignored: no etcd in /nowhere"),
             "{summary}"
         );
+    }
+
+    #[test]
+    fn cases_that_need_what_is_missing_are_ignored_unless_the_real_thing_is_required() {
+        let lame = || suite().needs(Err::<(), _>("no kubectl anywhere"));
+        let (conclusion, summary) = lame().execute(&silent(), without_assets(false, vec![Target::Embedded]));
+        assert_eq!((conclusion.num_ignored, conclusion.num_passed), (1, 0));
+        assert!(
+            summary.ends_with("on embedded (ignored: no kubectl anywhere)"),
+            "{summary}"
+        );
+        let (conclusion, _) = lame().execute(&silent(), without_assets(true, vec![Target::Embedded]));
+        assert_eq!((conclusion.num_ignored, conclusion.num_passed), (0, 1));
     }
 
     #[test]

@@ -9,6 +9,7 @@
 mod built_in;
 mod custom;
 mod strategy;
+mod version;
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -167,6 +168,7 @@ impl Catalogue {
         let group = &mut self.groups[place];
         if !group.versions.contains(&resource.version) {
             group.versions.push(resource.version.clone());
+            version::sort(&mut group.versions);
         }
         let path = (
             resource.group.clone(),

@@ -4,7 +4,7 @@ use base64::Engine;
 use serde_json::{Value, json};
 
 use super::findings::{Findings, text};
-use crate::{naming, schema::Problem};
+use crate::{naming, object::Object, schema::Problem};
 
 /// The data of a `ConfigMap` or Secret may be this long.
 const DATA: usize = 1024 * 1024;
@@ -102,7 +102,24 @@ pub(super) fn check_lease(spec: &Value, findings: &mut Findings) {
     findings.not_negative("spec.leaseTransitions", &spec["leaseTransitions"]);
 }
 
-pub(super) fn check_event(group: &str, event: &Value, findings: &mut Findings) {
+/// What an event of the newer group may not change, under the name that the refusal gives it.
+const FIXED: [(&str, &str); 13] = [
+    ("regarding", "involvedObject"),
+    ("reason", "reason"),
+    ("note", "message"),
+    ("deprecatedSource", "source"),
+    ("deprecatedFirstTimestamp", "firstTimestamp"),
+    ("deprecatedLastTimestamp", "lastTimestamp"),
+    ("deprecatedCount", "count"),
+    ("type", "type"),
+    ("eventTime", "eventTime"),
+    ("action", "action"),
+    ("related", "related"),
+    ("reportingController", "reportingController"),
+    ("reportingInstance", "reportingInstance"),
+];
+
+pub(super) fn check_event(group: &str, event: &Value, old: Option<&Object>, findings: &mut Findings) {
     let about = if group.is_empty() {
         "involvedObject"
     } else {
@@ -121,6 +138,14 @@ pub(super) fn check_event(group: &str, event: &Value, findings: &mut Findings) {
     }
     // The older form of events takes what it is given.
     if group.is_empty() {
+        return;
+    }
+    if let Some(old) = old {
+        for (field, name) in FIXED {
+            if event.get(field) != old.fields().get(field) {
+                findings.invalid(name, event[field].clone(), "field is immutable");
+            }
+        }
         return;
     }
     if event["eventTime"].is_null() {

@@ -53,6 +53,7 @@ pub(super) fn conform(
     let mut object =
         Object::new(value).ok_or("json: cannot unmarshal into an object with metadata".to_owned())?;
     defaults::fill(resource, &mut object);
+    unknown.sort_unstable();
     for path in &mut unknown {
         *path = format!("unknown field {path:?}");
     }
@@ -82,7 +83,7 @@ fn prune_custom(value: &mut Value, resource: &Resource) -> Result<Vec<String>, S
 }
 
 /// Brings a built-in kind's object back into the form that Go gives it, after the server has changed it.
-pub(super) fn normalize(object: &mut Object, resource: &Resource) {
+pub(crate) fn normalize(object: &mut Object, resource: &Resource) {
     let Some(schema) = resource.schema.as_ref().filter(|_| !resource.custom) else {
         return;
     };

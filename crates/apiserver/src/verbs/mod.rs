@@ -19,16 +19,19 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::Value;
 
+pub(crate) use conform::normalize;
 pub(crate) use options::{DeleteOptions, FieldValidation, ListOptions, WriteOptions};
 pub(crate) use read::{ListBody, Page};
 pub(crate) use watch::WatchStream;
 
 use crate::{
+    admission::Accounts,
     registry::{Registry, Resource},
     request::Target,
     schema::FieldError,
     status::Status,
     storage::{Entry, Key, Storage},
+    versions,
     world::World,
 };
 
@@ -41,6 +44,7 @@ pub(crate) struct Api {
     pub(crate) definitions: parking_lot::Mutex<()>,
     /// Held while a service is given addresses and ports, and until it is written.
     pub(crate) allotting: parking_lot::Mutex<()>,
+    pub(crate) accounts: Accounts,
 }
 
 /// What a verb answers with.
@@ -84,6 +88,10 @@ impl Api {
 
 /// An object's bytes with the kind and version of the resource that was asked for.
 pub(crate) fn rendered(entry: &Entry, resource: &Resource) -> Bytes {
+    if versions::is_view(resource) {
+        let mut object = versions::shown(entry, resource);
+        return object.encode(entry.revision, &[]).json().clone();
+    }
     let head = head(resource);
     let json = entry.object.json();
     if json.starts_with(head.as_bytes()) {

@@ -20,7 +20,7 @@ use crate::{
     schema::{FieldError, Problem, Schema},
     status::Status,
     storage::{Change, Conflict, Entry, Expect, Key, Revision},
-    strategies, validation,
+    strategies, validation, versions,
 };
 
 /// How often a write that names no revision is tried again after losing a race.
@@ -56,6 +56,7 @@ impl Api {
                 );
                 object.set_meta("name", name);
             }
+            strategies::named(resource, &mut object);
             let mut errors = validation::name(&object, resource.strategy.names);
             errors.extend(check(&object, resource));
             errors.extend(rules::check(resource, &object, None));
@@ -69,7 +70,7 @@ impl Api {
                     .storage
                     .get(&resource.table, &Key::new(object.namespace(), object.name()));
                 return match taken {
-                    Some(entry) => Err(exists(resource, &entry)),
+                    Some(entry) => Err(exists(resource, &object, &entry)),
                     None => Ok(dry(201, object, warnings)),
                 };
             }
@@ -83,7 +84,7 @@ impl Api {
                     });
                 }
                 Err(Conflict(Some(_))) if generated && attempt < 8 => object.set_meta("name", ""),
-                Err(Conflict(Some(entry))) => return Err(exists(resource, &entry)),
+                Err(Conflict(Some(entry))) => return Err(exists(resource, &object, &entry)),
                 Err(Conflict(None)) => unreachable!("a creation conflicts with an object"),
             }
         }
@@ -122,7 +123,7 @@ impl Api {
                 return Err(Status::modified(resource, &target.name));
             }
             let uid = object.meta("uid");
-            let old = entry.object.decode();
+            let old = versions::shown(&entry, resource);
             if !uid.is_empty() && uid != old.meta("uid") {
                 return Err(uid_mismatch(resource, &old, uid));
             }
@@ -147,7 +148,7 @@ impl Api {
         let schema = resource.schema.as_ref().map(Schema::view);
         for _ in 0..RACES {
             let entry = self.current(target)?;
-            let old = entry.object.decode();
+            let old = versions::shown(&entry, resource);
             let mut value = old.clone().into_value();
             value["apiVersion"] = resource.api_version().into();
             patch.apply(schema, &mut value)?;
@@ -246,6 +247,7 @@ impl Api {
         }
         let _allotting = self.allot(resource, &mut object, Some(old), options)?;
         if options.dry_run {
+            object.keep_meta("resourceVersion", old);
             return Ok(Some(dry(200, object, warnings)));
         }
         // The last finalizer is gone: the object goes with it, and the client sees it once more as it was.
@@ -327,8 +329,7 @@ impl Api {
         change: Change,
     ) -> Result<std::sync::Arc<Entry>, Conflict> {
         let key = Key::new(object.namespace(), object.name());
-        let version = crate::registry::group_version(&resource.group, &resource.storage_version);
-        object.fields_mut().insert("apiVersion".into(), version.into());
+        versions::to_stored(resource, object);
         self.storage.commit(
             &resource.table,
             &key,
@@ -492,8 +493,8 @@ fn desired_differs(object: &Object, old: &Object, resource: &Resource) -> bool {
     one_sided(object, old) || one_sided(old, object)
 }
 
-fn dry(code: u16, mut object: Object, warnings: Vec<String>) -> Answer {
-    object.metadata_mut().remove("resourceVersion");
+/// What would have been written. A new object has no revision yet, a changed one keeps its old one.
+fn dry(code: u16, object: Object, warnings: Vec<String>) -> Answer {
     Answer::Object {
         code,
         json: object.into_value().to_string().into(),
@@ -501,8 +502,11 @@ fn dry(code: u16, mut object: Object, warnings: Vec<String>) -> Answer {
     }
 }
 
-fn exists(resource: &Resource, entry: &Entry) -> Status {
-    if entry.object.decode().is_deleting() {
+fn exists(resource: &Resource, object: &Object, entry: &Entry) -> Status {
+    if !object.meta("generateName").is_empty() {
+        // The real server takes any clash of an object that could be generated a name for bad luck.
+        Status::no_unique_name(resource, &entry.key.name)
+    } else if entry.object.decode().is_deleting() {
         Status::being_deleted(resource, &entry.key.name)
     } else {
         Status::already_exists(resource, &entry.key.name)
