@@ -300,6 +300,10 @@ impl Names<'_> {
                 if let Some(revision) = fields.get("rv").and_then(Value::as_i64).filter(|rv| *rv > 0) {
                     fields.insert("rv".to_owned(), self.rank(&revision.to_string()).into());
                 }
+                // A leading slash says only whether the page came from the server's cache or from etcd.
+                if let Some(Value::String(start)) = fields.get_mut("start") {
+                    *start = start.trim_start_matches('/').to_owned();
+                }
                 self.replace_fields(fields)
             }
             _ => token.into(),
