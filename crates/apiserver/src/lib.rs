@@ -54,6 +54,7 @@ mod strategies;
 mod validation;
 mod verbs;
 mod versions;
+mod warnings;
 mod world;
 
 pub use body::Body;

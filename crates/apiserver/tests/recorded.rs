@@ -73,6 +73,11 @@ async fn changes_are_taken_or_refused_as_by_a_real_server() {
     replay(include_str!("recorded/updates.json")).await;
 }
 
+#[tokio::test]
+async fn what_a_real_server_warns_of_is_warned_of() {
+    replay(include_str!("recorded/warnings.json")).await;
+}
+
 async fn replay(recorded: &str) {
     let cases: Vec<Case> = serde_json::from_str(recorded).expect("cases");
     let masks = Masks::new();

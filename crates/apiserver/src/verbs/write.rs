@@ -20,7 +20,7 @@ use crate::{
     schema::{FieldError, Problem, Schema},
     status::Status,
     storage::{Change, Conflict, Entry, Expect, Key, Revision},
-    strategies, validation, versions,
+    strategies, validation, versions, warnings,
 };
 
 /// How often a write that names no revision is tried again after losing a race.
@@ -35,7 +35,7 @@ impl Api {
         encoding: Encoding,
     ) -> Result<Answer, Status> {
         let resource = &target.resource;
-        let (mut object, warnings) = decode(resource, body, encoding, options.field_validation)?;
+        let (mut object, mut warnings) = decode(resource, body, encoding, options.field_validation)?;
         place(&mut object, target)?;
         if !object.meta("resourceVersion").is_empty() {
             return Err(Status::unexplained(
@@ -61,6 +61,10 @@ impl Api {
             errors.extend(rules::check(resource, &object, None));
             if !errors.is_empty() {
                 return Err(invalid(resource, object.name(), &errors));
+            }
+            if attempt == 1 {
+                validation::size(&object)?;
+                warnings.extend(warnings::about(resource, &object, None));
             }
             strategies::complete(resource, &mut object);
             let _allotting = self.allot(resource, &mut object, None, options)?;
@@ -192,7 +196,7 @@ impl Api {
         entry: &Entry,
         old: &Object,
         mut object: Object,
-        warnings: Vec<String>,
+        mut warnings: Vec<String>,
     ) -> Result<Option<Answer>, Status> {
         let resource = &target.resource;
         let mut errors = prepare_update(&mut object, old, target);
@@ -204,6 +208,8 @@ impl Api {
         if !errors.is_empty() {
             return Err(invalid(resource, &target.name, &errors));
         }
+        validation::size(&object)?;
+        warnings.extend(warnings::about(resource, &object, Some(old)));
         let _allotting = self.allot(resource, &mut object, Some(old), options)?;
         if options.dry_run {
             return Ok(Some(dry(200, object, warnings)));
