@@ -9,6 +9,8 @@ pub(crate) struct Strategy {
     pub(crate) generation: bool,
     /// Whether a PUT without a resourceVersion overwrites whatever is there.
     pub(crate) unconditional_update: bool,
+    /// Whether a PUT of what is not there creates it.
+    pub(crate) create_on_update: bool,
     /// What a name may look like.
     pub(crate) names: NameRule,
 }
@@ -28,6 +30,7 @@ impl Strategy {
     pub(crate) const CUSTOM: Self = Self {
         generation: true,
         unconditional_update: false,
+        create_on_update: false,
         names: NameRule::Subdomain,
     };
 
@@ -35,6 +38,7 @@ impl Strategy {
         Self {
             generation: has_generation(group, kind),
             unconditional_update: !needs_resource_version(group, kind),
+            create_on_update: creates_on_update(group, kind),
             names: match (group, kind) {
                 ("rbac.authorization.k8s.io", _) => NameRule::PathSegment,
                 ("", "Namespace" | "Service") => NameRule::Label,
@@ -77,6 +81,17 @@ fn needs_resource_version(group: &str, kind: &str) -> bool {
                 "storage.k8s.io",
                 "CSIDriver" | "CSINode" | "CSIStorageCapacity" | "VolumeAttachment"
             )
+    )
+}
+
+/// The kinds that, in Kubernetes 1.36, a PUT creates.
+fn creates_on_update(group: &str, kind: &str) -> bool {
+    matches!(
+        (group, kind),
+        ("rbac.authorization.k8s.io" | "coordination.k8s.io", _)
+            | ("", "Service" | "Endpoints" | "LimitRange")
+            | ("" | "events.k8s.io", "Event")
+            | ("node.k8s.io", "RuntimeClass")
     )
 }
 
