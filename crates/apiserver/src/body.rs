@@ -37,8 +37,8 @@ impl Body {
 
     pub(crate) fn watch(stream: WatchStream) -> Self {
         let frames = futures::stream::unfold(stream, |mut stream| async move {
-            let frame = stream.next_frame().await?;
-            Some((frame, stream))
+            let piece = stream.next_piece().await?;
+            Some((piece, stream))
         });
         Self(Inner::Watch(frames.boxed()))
     }

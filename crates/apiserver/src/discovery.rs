@@ -120,7 +120,7 @@ fn aggregated_group(catalogue: &Catalogue, group: &Group) -> Value {
 fn aggregated_resource(resource: &Resource) -> Value {
     let mut value = json!({
         "resource": &*resource.plural,
-        "responseKind": {"group": &*resource.group, "version": &*resource.version, "kind": &*resource.kind},
+        "responseKind": {"group": own(resource, &resource.group), "version": own(resource, &resource.version), "kind": &*resource.kind},
         "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
         "singularResource": &*resource.singular,
         "verbs": resource.verbs,
@@ -135,18 +135,11 @@ fn aggregated_resource(resource: &Resource) -> Value {
     }
     if !resource.subresources.is_empty() {
         let subresource = |sub: &Subresource| {
-            let or = |text: &str, own: &str| {
-                if text.is_empty() {
-                    own.to_owned()
-                } else {
-                    text.to_owned()
-                }
-            };
             json!({
                 "subresource": &*sub.name,
                 "responseKind": {
-                    "group": or(&sub.group, &resource.group),
-                    "version": or(&sub.version, &resource.version),
+                    "group": sub_own(resource, &sub.group, &resource.group),
+                    "version": sub_own(resource, &sub.version, &resource.version),
                     "kind": &*sub.kind,
                 },
                 "verbs": sub.verbs,
@@ -155,4 +148,18 @@ fn aggregated_resource(resource: &Resource) -> Value {
         value["subresources"] = resource.subresources.iter().map(subresource).collect();
     }
     value
+}
+
+/// A kind's group or version, which aggregated discovery says of custom resources only.
+fn own<'a>(resource: &Resource, text: &'a str) -> &'a str {
+    if resource.custom { text } else { "" }
+}
+
+/// The same for what a subresource answers with: its own where it has one.
+fn sub_own<'a>(resource: &Resource, text: &'a str, inherited: &'a str) -> &'a str {
+    if text.is_empty() {
+        own(resource, inherited)
+    } else {
+        text
+    }
 }

@@ -4,16 +4,19 @@ use bytes::Bytes;
 use http::HeaderMap;
 use serde_json::Value;
 
-use crate::{json, status::Status};
+use crate::{json, protobuf, registry::Resource, status::Status};
 
 /// What bodies may be in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Encoding {
     Json,
     Yaml,
+    /// Bodies only: answers are never in it, and clients that send it take JSON too.
+    Protobuf,
 }
 
-const OBJECT_TYPES: [&str; 2] = ["application/json", "application/yaml"];
+const BODY_TYPES: [&str; 3] = ["application/json", "application/yaml", protobuf::MEDIA_TYPE];
+const ANSWER_TYPES: [&str; 2] = ["application/json", "application/yaml"];
 
 impl Encoding {
     /// The encoding of a request's body. JSON where none is named, as the real server has it.
@@ -21,12 +24,13 @@ impl Encoding {
         match media_type(headers, http::header::CONTENT_TYPE) {
             "" | "application/json" => Ok(Self::Json),
             "application/yaml" => Ok(Self::Yaml),
-            _ => Err(Status::unsupported_media_type(&OBJECT_TYPES)),
+            protobuf::MEDIA_TYPE => Ok(Self::Protobuf),
+            _ => Err(Status::unsupported_media_type(&BODY_TYPES)),
         }
     }
 
     /// The encoding that a client would like the answer in.
-    pub(crate) fn of_answer(headers: &HeaderMap) -> Result<Self, Status> {
+    pub(crate) fn of_answer(headers: &HeaderMap, resource: &Resource, watch: bool) -> Result<Self, Status> {
         let Some(accept) = headers
             .get(http::header::ACCEPT)
             .and_then(|value| value.to_str().ok())
@@ -39,18 +43,32 @@ impl Encoding {
             .map(|part| part.split(';').next().unwrap_or_default().trim());
         for offer in offers {
             match offer {
-                "application/json" | "*/*" | "application/*" | "" => return Ok(Self::Json),
+                "application/json" | "*/*" | "" => return Ok(Self::Json),
                 "application/yaml" => return Ok(Self::Yaml),
                 _ => {}
             }
         }
-        Err(Status::not_acceptable(&OBJECT_TYPES))
+        // Named as the real server names them, whose answers come in protobuf too.
+        let mut offered = vec![
+            "application/json",
+            "application/yaml",
+            "application/vnd.kubernetes.protobuf",
+        ];
+        if watch {
+            offered.extend([
+                "application/json;stream=watch",
+                "application/vnd.kubernetes.protobuf;stream=watch",
+            ]);
+        }
+        offered.retain(|kind| !resource.custom || !kind.contains("protobuf"));
+        Err(Status::not_acceptable(&offered))
     }
 
     pub(crate) fn content_type(self) -> &'static str {
         match self {
             Self::Json => "application/json",
             Self::Yaml => "application/yaml",
+            Self::Protobuf => protobuf::MEDIA_TYPE,
         }
     }
 
@@ -64,6 +82,7 @@ impl Encoding {
                 let text = serde_yaml_ng::to_string(&value).map_err(|e| Status::internal(e.to_string()))?;
                 Ok(text.into())
             }
+            Self::Protobuf => Err(Status::not_acceptable(&ANSWER_TYPES)),
         }
     }
 }
@@ -83,13 +102,62 @@ pub(crate) fn decode(body: &[u8], encoding: Encoding, kind: &str) -> Result<Valu
 }
 
 /// As [`decode`], with the paths of the fields that the body holds more than once.
-pub(crate) fn read(body: &[u8], encoding: Encoding, kind: &str) -> Result<(Value, Vec<String>), Status> {
+fn read(body: &[u8], encoding: Encoding, kind: &str) -> Result<(Value, Vec<String>), Status> {
     match encoding {
         Encoding::Json => json::read(body).map_err(|why| unrecognized(body, kind, &why)),
         Encoding::Yaml => serde_yaml_ng::from_slice(body)
             .map(|value| (value, Vec::new()))
             .map_err(|error| unrecognized(body, kind, &error.to_string())),
+        Encoding::Protobuf => decode_protobuf(body, "", kind).map(|value| (value, Vec::new())),
     }
+}
+
+/// Reads the body of a write to `resource`, with the paths of the fields that it holds more than once.
+pub(crate) fn read_object(
+    body: &[u8],
+    encoding: Encoding,
+    resource: &Resource,
+) -> Result<(Value, Vec<String>), Status> {
+    match encoding {
+        // No struct, no protobuf. The real server says so for other types; at this one it breaks the connection.
+        Encoding::Protobuf if resource.custom => Err(Status::unsupported_media_type(&ANSWER_TYPES)),
+        Encoding::Protobuf => {
+            decode_protobuf(body, &resource.api_version(), &resource.kind).map(|value| (value, Vec::new()))
+        }
+        _ => read(body, encoding, &resource.kind),
+    }
+}
+
+/// `api_version` is that of a body which does not say its own.
+fn decode_protobuf(body: &[u8], api_version: &str, expected: &str) -> Result<Value, Status> {
+    const OPTIONS: &str = "DeleteOptions";
+    let result = protobuf::decode(body, api_version, expected).and_then(|value| {
+        let said = |key: &str| value[key].as_str().unwrap_or_default().to_owned();
+        if expected == OPTIONS && value["kind"] != OPTIONS {
+            return Err(protobuf::Error::UnknownKind {
+                api_version: said("apiVersion"),
+                kind: said("kind"),
+            });
+        }
+        Ok(value)
+    });
+    result.map_err(|error| {
+        use protobuf::Error::{Envelope, Object, UnknownKind};
+        Status::bad_request(match &error {
+            _ if expected == OPTIONS => error.to_string(),
+            Envelope(_) => format!(
+                "the object provided is unrecognized (must be of type {expected}): {error} ({})",
+                summary(body)
+            ),
+            UnknownKind { api_version, kind }
+            | Object {
+                api_version, kind, ..
+            } => {
+                let version = api_version.rsplit('/').next().unwrap_or_default();
+                format!("{kind} in version {version:?} cannot be handled as a {expected}: {error}")
+            }
+        })
+    })
 }
 
 /// The refusal of a body that does not say what it is.
@@ -112,8 +180,15 @@ pub(crate) fn without_kind(body: &[u8], kind: &str) -> Status {
     refused(body, kind, &format!("Object 'Kind' is missing in '{whole}'"))
 }
 
-/// Quotes the beginning of the body, as hex where it is no JSON object.
 fn refused(body: &[u8], kind: &str, why: &str) -> Status {
+    Status::bad_request(format!(
+        "the object provided is unrecognized (must be of type {kind}): {why} ({})",
+        summary(body)
+    ))
+}
+
+/// The beginning of a body as the real server quotes it: as hex where it is no JSON object.
+fn summary(body: &[u8]) -> String {
     const QUOTED: usize = 30;
     let (head, more) = match body.get(..QUOTED) {
         Some(head) if body.len() > QUOTED => (head, " ..."),
@@ -122,11 +197,12 @@ fn refused(body: &[u8], kind: &str, why: &str) -> Status {
     let shown = match head {
         [] => "<empty>".to_owned(),
         [b'{', ..] => String::from_utf8_lossy(head).into_owned(),
-        _ => head
-            .iter()
-            .fold(String::new(), |hex, byte| hex + &format!("{byte:02x}")),
+        _ => {
+            let digits = head.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+            digits
+                .filter_map(|digit| char::from_digit(digit.into(), 16))
+                .collect()
+        }
     };
-    Status::bad_request(format!(
-        "the object provided is unrecognized (must be of type {kind}): {why} ({shown}{more})"
-    ))
+    format!("{shown}{more}")
 }

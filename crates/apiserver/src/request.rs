@@ -60,7 +60,12 @@ impl Route {
             .group(group)
             .is_some_and(|g| g.versions.iter().any(|v| **v == *version));
         if !known {
-            return Self::Other;
+            // An unknown version of a known group is a resource that is not there; an unknown group is nothing.
+            return if catalogue.group(group).is_some() && !rest.is_empty() {
+                Self::NoSuchResource
+            } else {
+                Self::Other
+            };
         }
         if rest.is_empty() {
             return Self::Version(group.into(), version.into());
@@ -254,7 +259,8 @@ mod tests {
             ("/apis/apps/v1", "Version(\"apps\", \"v1\")"),
             ("/apis/apps", "Group(\"apps\")"),
             ("/apis/nope", "Other"),
-            ("/apis/apps/v9/deployments", "Other"),
+            ("/apis/apps/v9/deployments", "NoSuchResource"),
+            ("/apis/nope/v1/things", "Other"),
             ("/api", "Groups { core: true }"),
             ("/healthz", "Other"),
         ];

@@ -19,13 +19,16 @@ use crate::{
     body::Body,
     discovery,
     media::{self, Encoding},
+    openapi::{self, Document},
     patch::PatchKind,
-    registry::{self, Registry},
+    registry::{self, Catalogue, Registry},
     request::{Query, Route, Target, Verb},
     selector::Selector,
     status::Status,
     storage::{Memory, Storage},
-    verbs::{Answer, Api, DeleteOptions, ListOptions, WatchStream, WriteOptions},
+    subresources::Input,
+    verbs::{Answer, Api, DeleteOptions, ListBody, ListOptions, WatchStream, WriteOptions},
+    view::View,
     world::World,
 };
 
@@ -35,8 +38,14 @@ pub(crate) type Shared = Arc<Api>;
 /// The largest body that is read: what the real server takes.
 const BODY_LIMIT: usize = 3 * 1024 * 1024;
 
-/// The namespaces that every cluster has.
-const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
+/// Where the OpenAPI documents are.
+const OPENAPI: &str = "/openapi/v3/";
+
+/// What aggregated discovery is called in `Content-Type`.
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
+/// The namespaces that every cluster has, in the order in which a real server makes them.
+const NAMESPACES: [&str; 4] = ["kube-system", "kube-public", "default", "kube-node-lease"];
 
 /// A Kubernetes API server inside the process.
 ///
@@ -144,14 +153,11 @@ impl Server {
         match Route::of(path, &catalogue) {
             Route::Resource(target) => self.resource(parts, &target, body).await,
             Route::Groups { core } if wants_aggregated(parts) => {
-                let json = discovery::aggregated(&catalogue, core).to_string();
-                let mut response = json_response(200, json.into());
-                response.headers_mut().insert(
-                    header::CONTENT_TYPE,
-                    HeaderValue::from_static(
-                        "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
-                    ),
-                );
+                let document = Document::new(&discovery::aggregated(&catalogue, core));
+                let mut response = tagged(&document, parts);
+                let headers = response.headers_mut();
+                headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("public"));
+                headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(AGGREGATED));
                 Ok(response)
             }
             Route::Groups { core: true } => Ok(as_json(&discovery::core_versions())),
@@ -166,9 +172,14 @@ impl Server {
             Route::Other => Ok(match path {
                 "/version" | "/version/" => as_json(registry::version()),
                 "/healthz" | "/livez" | "/readyz" => text_response(200, "ok"),
-                "/" => {
-                    as_json(&json!({"paths": ["/api", "/apis", "/healthz", "/livez", "/readyz", "/version"]}))
+                "/openapi/v3" | "/openapi/v3/" => {
+                    let index = openapi::index(&catalogue).to_string();
+                    with_body(200, "text/plain; charset=utf-8", Body::whole(index))
                 }
+                _ if path.starts_with(OPENAPI) => openapi_document(&catalogue, parts),
+                "/" => as_json(
+                    &json!({"paths": ["/api", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version"]}),
+                ),
                 _ => text_response(404, "404 page not found\n"),
             }),
         }
@@ -182,7 +193,9 @@ impl Server {
     {
         let query = Query::parse(parts.uri.query());
         let verb = Verb::of(&parts.method, target, &query)?;
-        let wanted = Encoding::of_answer(&parts.headers)?;
+        let wanted = Encoding::of_answer(&parts.headers, &target.resource, verb == Verb::Watch)?;
+        let list = matches!(verb, Verb::List | Verb::DeleteCollection);
+        let view = View::of(&parts.headers, &query, &target.resource, list)?;
         let selector = || {
             Selector::parse(
                 query.text("labelSelector"),
@@ -192,6 +205,9 @@ impl Server {
         };
         let api = &self.api;
         let answer = match verb {
+            Verb::Get if !matches!(&*target.subresource, "" | "status") => {
+                api.subresource(target, verb, &WriteOptions::default(), &Input::None)?
+            }
             Verb::Get => api.get(target, &query).await?,
             Verb::List => {
                 api.list(target, &ListOptions::of(&query, false)?, &selector()?)
@@ -199,14 +215,20 @@ impl Server {
             }
             Verb::Watch => {
                 let options = ListOptions::of(&query, true)?;
-                Answer::Watch(WatchStream::open(api.clone(), target, &options, selector()?)?)
+                Answer::Watch(WatchStream::open(
+                    api.clone(),
+                    target,
+                    &options,
+                    selector()?,
+                    view,
+                )?)
             }
             Verb::Create if target.subresource.is_empty() => {
                 let options = WriteOptions::of(&query, "CreateOptions")?;
                 let encoding = Encoding::of_body(&parts.headers)?;
                 api.create(target, &options, &collect(body).await?, encoding)?
             }
-            Verb::Update if matches!(&*target.subresource, "" | "status") => {
+            Verb::Update if matches!(&*target.subresource, "" | "status" | "finalize") => {
                 let options = WriteOptions::of(&query, "UpdateOptions")?;
                 let encoding = Encoding::of_body(&parts.headers)?;
                 api.update(target, &options, &collect(body).await?, encoding)?
@@ -233,9 +255,20 @@ impl Server {
                     api.delete_collection(target, &options, &ListOptions::of(&query, false)?, &selector()?)?
                 }
             }
-            Verb::Create | Verb::Update | Verb::Patch => return Err(Status::no_such_resource()),
+            Verb::Create | Verb::Update | Verb::Patch => {
+                let options = WriteOptions::of(&query, "UpdateOptions")?;
+                let input = if verb == Verb::Patch {
+                    Input::Patch(
+                        collect(body).await?,
+                        PatchKind::of_body(&parts.headers, &target.resource)?,
+                    )
+                } else {
+                    Input::Object(collect(body).await?, Encoding::of_body(&parts.headers)?)
+                };
+                api.subresource(target, verb, &options, &input)?
+            }
         };
-        respond(answer, wanted)
+        api.respond(answer, target, wanted, view)
     }
 }
 
@@ -305,33 +338,118 @@ fn wants_aggregated(parts: &Parts) -> bool {
         && accept.contains("v=v2;as=APIGroupDiscoveryList")
 }
 
-fn respond(answer: Answer, wanted: Encoding) -> Result<Response<Body>, Status> {
-    let mut response = match answer {
-        Answer::Object { code, json, warnings } => {
-            let mut response = json_response(code, wanted.encode(json)?);
-            for warning in warnings {
-                let value = format!("299 - {warning:?}");
-                if let Ok(value) = HeaderValue::from_str(&value) {
-                    response.headers_mut().append(header::WARNING, value);
+impl Api {
+    /// An answer in the encoding and the view that the client asked for.
+    fn respond(
+        &self,
+        answer: Answer,
+        target: &Target,
+        wanted: Encoding,
+        view: View,
+    ) -> Result<Response<Body>, Status> {
+        let resource = &target.resource;
+        let now = self.world.now();
+        let mut response = match answer {
+            Answer::Object { code, json, warnings } => {
+                let json = view.of_json(resource, json, now)?;
+                let mut response = json_response(code, wanted.encode(json)?);
+                for warning in warnings {
+                    warn(&mut response, &warning);
                 }
+                response
+            }
+            Answer::List(page) if (wanted, view) == (Encoding::Json, View::Object) => {
+                with_body(200, "", Body::list(ListBody::new(resource, page)))
+            }
+            Answer::List(page) => {
+                let objects = page.entries.iter().map(|entry| {
+                    let mut object = entry.object.decode();
+                    // In lists of built-in kinds the items leave their type to the list.
+                    if view == View::Object && !resource.custom {
+                        object
+                            .fields_mut()
+                            .retain(|key, _| !matches!(&**key, "kind" | "apiVersion"));
+                    }
+                    object.into_value()
+                });
+                let list = view.list(resource, &page.metadata(resource), objects, now);
+                json_response(200, wanted.encode(list.to_string().into())?)
+            }
+            Answer::Watch(stream) => with_body(200, "", Body::watch(stream)),
+            Answer::Text(text) => return Ok(with_body(200, "text/plain", Body::whole(text))),
+            Answer::Nothing => return Ok(with_body(204, "", Body::whole(Bytes::new()))),
+        };
+        response.headers_mut().insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static(wanted.content_type()),
+        );
+        Ok(response)
+    }
+}
+
+/// A document of `/openapi/v3`: for ever the same under its hash, and found by its path alone too.
+fn openapi_document(catalogue: &Catalogue, parts: &Parts) -> Response<Body> {
+    let path = parts.uri.path().trim_start_matches(OPENAPI);
+    let Some(document) = openapi::find(catalogue, path) else {
+        return text_response(404, "404 page not found\n");
+    };
+    match Query::parse(parts.uri.query()).text("hash") {
+        Some(hash) if hash != document.hash => {
+            let mut response = json_response(301, Bytes::new());
+            let location = format!("{OPENAPI}{path}?hash={}", document.hash);
+            let location = HeaderValue::from_str(&location).expect("the path was found in the catalogue");
+            response.headers_mut().insert(header::LOCATION, location);
+            response
+        }
+        hash => {
+            let mut response = tagged(&document, parts);
+            if hash.is_some() {
+                let headers = response.headers_mut();
+                headers.insert(
+                    header::CACHE_CONTROL,
+                    HeaderValue::from_static("public, immutable"),
+                );
+                // Clients that do not know `immutable` keep it for a year.
+                let year = jiff::Span::new().hours(365 * 24);
+                let expires = (Timestamp::now() + year)
+                    .strftime("%a, %d %b %Y %H:%M:%S GMT")
+                    .to_string();
+                headers.insert(
+                    header::EXPIRES,
+                    HeaderValue::from_str(&expires).expect("a date is ASCII"),
+                );
             }
             response
         }
-        Answer::List(list) if wanted == Encoding::Json => with_body(200, "", Body::list(list)),
-        Answer::List(mut list) => {
-            let mut json = Vec::new();
-            while let Some(piece) = list.next_piece() {
-                json.extend_from_slice(&piece);
-            }
-            json_response(200, wanted.encode(json.into())?)
-        }
-        Answer::Watch(stream) => with_body(200, "", Body::watch(stream)),
+    }
+}
+
+/// A document with its tag, or the word that the client has it already.
+fn tagged(document: &Document, parts: &Parts) -> Response<Body> {
+    let tag = format!("\"{}\"", document.hash);
+    let known = parts
+        .headers
+        .get(header::IF_NONE_MATCH)
+        .is_some_and(|known| known.as_bytes() == tag.as_bytes());
+    let mut response = if known {
+        json_response(304, Bytes::new())
+    } else {
+        json_response(200, document.json.clone())
     };
-    response.headers_mut().insert(
-        header::CONTENT_TYPE,
-        HeaderValue::from_static(wanted.content_type()),
+    let headers = response.headers_mut();
+    headers.insert(
+        header::ETAG,
+        HeaderValue::from_str(&tag).expect("a tag is hexadecimal"),
     );
-    Ok(response)
+    headers.insert(header::VARY, HeaderValue::from_static("Accept"));
+    response
+}
+
+fn warn(response: &mut Response<Body>, warning: &str) {
+    // What cannot stand in a header is no warning that a client could read.
+    if let Ok(value) = HeaderValue::from_str(&format!("299 - {warning:?}")) {
+        response.headers_mut().append(header::WARNING, value);
+    }
 }
 
 fn refusal(status: &Status) -> Response<Body> {

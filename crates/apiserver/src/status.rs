@@ -98,6 +98,15 @@ impl Status {
         .about(resource, name)
     }
 
+    /// A generated name was taken, and the next ones too.
+    pub(crate) fn no_unique_name(resource: &Resource, name: &str) -> Self {
+        let mut status = Self::already_exists(resource, name).with_retry_after(1);
+        status
+            .message
+            .push_str(", the server was not able to generate a unique name for the object");
+        status
+    }
+
     pub(crate) fn being_deleted(resource: &Resource, name: &str) -> Self {
         let message = format!(
             "object is being deleted: {} \"{name}\" already exists",
@@ -215,6 +224,34 @@ impl Status {
         })])
     }
 
+    /// A pod that cannot be put on a node.
+    pub(crate) fn binding_conflict(name: &str, why: &str) -> Self {
+        let message = format!("Operation cannot be fulfilled on pods/binding \"{name}\": {why}");
+        let mut status = Self::new(409, "Conflict", message);
+        let details = status.details.get_or_insert_default();
+        details.insert("name".into(), name.into());
+        details.insert("kind".into(), "pods/binding".into());
+        status
+    }
+
+    /// An eviction that a disruption budget does not allow now.
+    pub(crate) fn eviction_refused(why: &str, retry_after: Option<u32>) -> Self {
+        let message = "Cannot evict pod as it would violate the pod's disruption budget.";
+        let status = Self::new(429, "TooManyRequests", message)
+            .with_causes(vec![json!({"reason": "DisruptionBudget", "message": why})]);
+        match retry_after {
+            Some(seconds) => status.with_retry_after(seconds),
+            None => status,
+        }
+    }
+
+    /// An eviction that more than one budget would have to allow.
+    pub(crate) fn several_budgets() -> Self {
+        Self::internal(
+            "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+        )
+    }
+
     pub(crate) fn method_not_allowed() -> Self {
         Self::new(
             405,
@@ -246,6 +283,11 @@ impl Status {
             offered.join(", ")
         );
         Self::new(406, "NotAcceptable", message).bare()
+    }
+
+    /// A view that the answer does not have.
+    pub(crate) fn wrong_shape(message: &str) -> Self {
+        Self::new(406, "NotAcceptable", message)
     }
 
     pub(crate) fn too_large(limit: usize) -> Self {

@@ -90,6 +90,17 @@ pub(crate) fn metadata(object: &Object, resource: &Resource) -> Vec<FieldError> 
 }
 
 fn owners(object: &Object, errors: &mut Vec<FieldError>) {
+    if ["orphan", "foregroundDeletion"]
+        .iter()
+        .all(|wanted| object.finalizers().any(|f| f == *wanted))
+    {
+        let list: Vec<_> = object.finalizers().map(Value::from).collect();
+        let why = "finalizer orphan and foregroundDeletion cannot be both set".to_owned();
+        errors.push(FieldError::new(
+            "metadata.finalizers",
+            Problem::Invalid(list.into(), why),
+        ));
+    }
     let owners = object.metadata().get("ownerReferences").and_then(Value::as_array);
     let owners = owners.map_or(&[][..], Vec::as_slice);
     for owner in owners {

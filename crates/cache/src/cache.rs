@@ -7,7 +7,7 @@ use tokio::{sync::watch, task::JoinHandle, time::timeout};
 
 use crate::{
     driver::{self, Target},
-    failure::Failure,
+    failure::{Cause, Failure},
     kind::{Cacheable, KindName, Selection},
     lister::Lister,
     protocol::ListWatch,
@@ -176,7 +176,7 @@ async fn asked_to_close(closing: Option<&mut watch::Receiver<bool>>) {
     {
         return;
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 /// What the driver's task and the users have in common.
@@ -196,6 +196,7 @@ struct Progress {
 }
 
 /// Something that a person should know about.
+#[derive(Clone, Copy)]
 pub(crate) enum Trouble<'a> {
     List(&'a Failure),
     Watch(&'a Failure),
@@ -221,6 +222,12 @@ impl<K> Core<K> {
                 let key = key.as_ref().map_or("?".to_owned(), ToString::to_string);
                 tracing::warn!(%kind, %key, error, "an object does not decode and is skipped");
                 return;
+            }
+            Trouble::List(Failure {
+                cause: Cause::NotInstalled,
+                message,
+            }) => {
+                format!("it is not installed; waiting for its definition ({message})")
             }
             Trouble::List(failure) => format!("cannot list: {}", failure.message),
             Trouble::Watch(failure) => format!("cannot watch: {}", failure.message),

@@ -6,20 +6,23 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use kube::{Client, client::Body, core::Status};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::{
     cache::{Core, Trouble},
     failure::{Failure, with_sources},
     key::ObjectKey,
-    kind::{Cacheable, Selection},
-    protocol::{Effect, Event, Input, ListCall, ListWatch, Step, WatchCall},
+    kind::{Cacheable, Selection, is_cluster_scoped},
+    protocol::{Effect, Input, ListCall, ListWatch, Step, WatchCall},
     store::Staged,
     wire::{Arrival, Frame, Lines, Page},
 };
 
 /// How much longer than asked a watch may live before we end it ourselves: the server or the path to it is dead.
 const WATCH_GRACE: Duration = Duration::from_secs(30);
+
+/// A server that has said nothing for so long will not. kube-apiserver itself gives up on a request after a minute.
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// Of an error response no more than this is read.
 const LONGEST_ERROR: usize = 1 << 20;
@@ -43,7 +46,10 @@ impl Target {
         } = selection;
         let selectors = [("labelSelector", labels), ("fieldSelector", fields)];
         Self {
-            path: K::url_path(dynamic, namespace.as_deref()),
+            path: K::url_path(
+                dynamic,
+                namespace.as_deref().filter(|_| !is_cluster_scoped::<K>()),
+            ),
             selectors: selectors
                 .into_iter()
                 .filter_map(|(name, value)| Some((name, value.clone()?)))
@@ -97,7 +103,7 @@ async fn list<K: Cacheable>(
     staged: &mut Staged<K>,
     call: ListCall,
 ) {
-    let effect = match fetch(client, target, call).await {
+    let effect = match patiently(fetch(client, target, call)).await {
         Ok(body) => match Page::parse(&body) {
             Ok(page) => {
                 for (count, raw) in page.items.iter().enumerate() {
@@ -194,16 +200,11 @@ async fn watch<K: Cacheable>(
         ("timeoutSeconds", &seconds),
     ]);
     let deadline = Instant::now() + call.timeout + WATCH_GRACE;
-    let opened = async { send(client, request?).await };
-    let response = match timeout_at(deadline, opened).await {
-        Ok(Ok(response)) => response,
-        Ok(Err(failure)) => {
+    let response = match patiently(async { send(client, request?).await }).await {
+        Ok(response) => response,
+        Err(failure) => {
             core.report(Trouble::Watch(&failure));
             let _ = protocol.input(&Input::WatchFailed(&failure), now());
-            return;
-        }
-        Err(_) => {
-            let _ = protocol.input(&Input::StreamEnded, now());
             return;
         }
     };
@@ -218,21 +219,18 @@ async fn watch<K: Cacheable>(
                 return;
             }
         }
-        match timeout_at(deadline, body.frame()).await {
-            Ok(Some(Ok(frame))) => {
-                let Some(chunk) = frame.data_ref() else { continue };
-                if lines.push(chunk).is_err() {
-                    let failure = Failure::other("a line of the watch is too long to be an object");
-                    core.report(Trouble::Watch(&failure));
-                    let _ = protocol.input(&Input::StreamFailed(&failure), now());
-                    return;
-                }
-            }
-            // A broken connection is an ended one: what was received is whole lines, and counts.
-            Ok(Some(Err(_)) | None) | Err(_) => {
-                let _ = protocol.input(&Input::StreamEnded, now());
-                return;
-            }
+        // A broken connection is an ended one: what was received is whole lines, and counts.
+        let Ok(Some(Ok(chunk))) = timeout_at(deadline, body.frame()).await else {
+            let _ = protocol.input(&Input::StreamEnded, now());
+            return;
+        };
+        if let Some(data) = chunk.data_ref()
+            && lines.push(data).is_err()
+        {
+            let failure = Failure::other("a line of the watch is too long to be an object");
+            core.report(Trouble::Watch(&failure));
+            let _ = protocol.input(&Input::StreamFailed(&failure), now());
+            return;
         }
     }
 }
@@ -240,8 +238,7 @@ async fn watch<K: Cacheable>(
 /// Takes one line of a watch; an error ends the watch.
 fn frame<K: Cacheable>(core: &Core<K>, protocol: &mut ListWatch, line: &[u8]) -> Result<(), Failure> {
     let (event, raw) = match Frame::parse(line) {
-        Ok(Frame::Applied(raw)) => (Event::Applied, raw),
-        Ok(Frame::Deleted(raw)) => (Event::Deleted, raw),
+        Ok(Frame::Event(event, raw)) => (event, raw),
         Ok(Frame::Bookmark { resource_version }) => {
             let _ = protocol.input(
                 &Input::Bookmark {
@@ -278,6 +275,13 @@ fn frame<K: Cacheable>(core: &Core<K>, protocol: &mut ListWatch, line: &[u8]) ->
         Effect::None | Effect::Stage | Effect::Replace | Effect::Discard | Effect::Clear => {}
     }
     Ok(())
+}
+
+async fn patiently<T>(request: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let late = |_| Failure::other(format!("no answer within {} s", PATIENCE.as_secs()));
+    timeout(PATIENCE, request)
+        .await
+        .unwrap_or_else(|elapsed| Err(late(elapsed)))
 }
 
 /// Sends a request and turns an error response into a failure.

@@ -1,14 +1,19 @@
 //! What is cached: a kind, and which of its objects.
 
-use std::fmt;
+use std::{any::TypeId, fmt};
 
 use kube::Resource;
 use serde::de::DeserializeOwned;
 
 /// A Kubernetes type that can be cached. Every type that can be read with `kube::Api` is one.
-pub trait Cacheable: Resource + DeserializeOwned + Send + Sync + 'static {}
+pub trait Cacheable: Resource<Scope: 'static> + DeserializeOwned + Send + Sync + 'static {}
 
-impl<K: Resource + DeserializeOwned + Send + Sync + 'static> Cacheable for K {}
+impl<K: Resource<Scope: 'static> + DeserializeOwned + Send + Sync + 'static> Cacheable for K {}
+
+/// Whether objects of `K` are known to live outside any namespace.
+pub fn is_cluster_scoped<K: Resource<Scope: 'static>>() -> bool {
+    TypeId::of::<K::Scope>() == TypeId::of::<k8s_openapi::ClusterResourceScope>()
+}
 
 /// The names of a kind, for messages and for addressing the API.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -52,7 +57,7 @@ impl Selection {
         Self::default()
     }
 
-    /// Only objects in this namespace. Meaningless for a cluster-scoped kind: the server then answers 404.
+    /// Only objects in this namespace. Says nothing about kinds that live outside namespaces: of those, all.
     #[must_use]
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = Some(namespace.into());

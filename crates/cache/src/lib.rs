@@ -34,6 +34,28 @@
 //! }
 //! # Ok(()) }
 //! ```
+//!
+//! Reading before it is complete does not compile:
+//!
+//! ```compile_fail,E0599
+//! # use k8s_openapi::api::core::v1::Pod;
+//! # use windlass_cache::{Cache, ObjectKey};
+//! fn too_early(cache: &Cache<Pod>) {
+//!     cache.get(&ObjectKey::namespaced("shop", "web-0"));
+//! }
+//! ```
+//!
+//! Nor does changing an object that others read too:
+//!
+//! ```compile_fail,E0594
+//! # use k8s_openapi::api::core::v1::Pod;
+//! # use windlass_cache::{Lister, ObjectKey};
+//! fn meddle(pods: &Lister<Pod>) {
+//!     if let Some(mut pod) = pods.get(&ObjectKey::namespaced("shop", "web-0")) {
+//!         pod.spec = None;
+//!     }
+//! }
+//! ```
 
 mod backoff;
 mod cache;
@@ -54,6 +76,6 @@ pub use caches::Caches;
 pub use change::{Change, Deletion};
 pub use failure::{Cause, Failure};
 pub use key::ObjectKey;
-pub use kind::{Cacheable, KindName, Selection};
+pub use kind::{Cacheable, KindName, Selection, is_cluster_scoped};
 pub use lister::Lister;
 pub use subscription::{Subscription, Synced};

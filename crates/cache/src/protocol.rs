@@ -1,17 +1,16 @@
 //! The list-and-watch protocol without I/O: what came in, what to do to the store, what to ask next.
 //!
 //! ```text
-//!            ┌────────── a page with a continue token ─────────┐
-//!            ▼                                                 │
-//!        ┌──────┐  last page: Replace   ┌───────┐  closed      │
-//!   ●──► │ List │ ────────────────────► │ Watch │ ─────────┐   │
-//!        └──────┘                       └───────┘ ◄────────┘   │
-//!          │  ▲      ▲ any other failure  │   ▲                │
-//!   failed │  │      │                    │   │ refused, 429   │
-//!          ▼  │      │                    ▼   │                │
-//!        ┌──────────────────────────────────────┐              │
-//!        │ Wait: 0.8 s doubling to 30 s, jitter  │              │
-//!        └──────────────────────────────────────┘
+//!        ┌──────┐ ──┐ a page with a continue token: Stage
+//!   ●──► │ List │ ◄─┘
+//!        └──────┘ ──── last page: Replace ────► ┌───────┐ ──┐ a frame: Apply, Remove
+//!           │ ▲                                 │ Watch │ ◄─┘ the end: again from the last version
+//!           │ │                                 └───────┘
+//!    failed │ │ ◄─── any other failure ────────┐   │ ▲
+//!           ▼ │                                │   ▼ │ refused, 429
+//!        ┌──────────────────────────────────────────────────┐
+//!        │ Wait: 0.8 s doubling to 30 s, each with jitter   │
+//!        └──────────────────────────────────────────────────┘
 //! ```
 //!
 //! [`ListWatch`] holds resource versions and timing, and no objects: the driver keeps the payload of an
@@ -110,8 +109,10 @@ pub enum Input<'a> {
 /// What a frame says about its object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
+    /// It exists in this state, and the watch has not told of it before.
+    Added,
     /// It exists in this state.
-    Applied,
+    Modified,
     /// It is gone; this was its last state.
     Deleted,
 }
@@ -163,6 +164,9 @@ enum Phase {
         call: WatchCall,
         since: Instant,
         frames: u64,
+        /// The watch has no version to start from, so it starts by telling of every object, in no certain order.
+        /// Until something else comes, the versions say nothing about what was told.
+        unordered: bool,
     },
     Wait {
         delay: Duration,
@@ -233,9 +237,10 @@ impl ListWatch {
             }
             (Input::ListFailed(failure), Phase::List { .. }) => self.list_failed(failure, now),
             (Input::WatchFailed(failure) | Input::StreamFailed(failure), Phase::Watch { .. }) => {
+                let unversioned = self.is_unversioned();
                 let then = match failure.cause {
                     // The server is busy or restarting; what we hold is as good as before.
-                    Cause::Refused | Cause::TooManyRequests { .. } => Then::Watch,
+                    Cause::Refused | Cause::TooManyRequests { .. } if !unversioned => Then::Watch,
                     // A 410 does not make the version unavailable for a list: the server may still list at it.
                     _ => Then::List,
                 };
@@ -247,23 +252,37 @@ impl ListWatch {
                     event,
                     resource_version,
                 },
-                Phase::Watch { frames, .. },
+                Phase::Watch {
+                    frames, unordered, ..
+                },
             ) => {
                 *frames += 1;
-                self.advance(resource_version);
+                *unordered &= *event == Event::Added;
+                if !*unordered {
+                    self.advance(resource_version);
+                }
                 match event {
-                    Event::Applied => Effect::Apply,
+                    Event::Added | Event::Modified => Effect::Apply,
                     Event::Deleted => Effect::Remove,
                 }
             }
-            (Input::Bookmark { resource_version }, Phase::Watch { frames, .. }) => {
+            (
+                Input::Bookmark { resource_version },
+                Phase::Watch {
+                    frames, unordered, ..
+                },
+            ) => {
                 *frames += 1;
+                *unordered = false;
                 self.advance(resource_version);
                 Effect::None
             }
             (Input::StreamEnded, Phase::Watch { since, frames, .. }) => {
                 if *frames == 0 && now.duration_since(*since) < VERY_SHORT {
                     self.wait(Cause::Other, Then::List, now);
+                } else if self.is_unversioned() {
+                    // Another such watch would not tell what was deleted in between.
+                    self.relist();
                 } else {
                     self.watch(now);
                 }
@@ -333,10 +352,12 @@ impl ListWatch {
             resource_version: self.resource_version.clone(),
             timeout,
         };
+        let unordered = self.is_unversioned();
         self.phase = Phase::Watch {
             call,
             since: now,
             frames: 0,
+            unordered,
         };
     }
 
@@ -347,6 +368,11 @@ impl ListWatch {
         };
         let delay = self.backoff.next(now).max(asked);
         self.phase = Phase::Wait { delay, then };
+    }
+
+    /// A watch from here starts by telling of every object.
+    fn is_unversioned(&self) -> bool {
+        matches!(self.resource_version.as_str(), "" | "0")
     }
 
     fn advance(&mut self, resource_version: &str) {

@@ -144,7 +144,7 @@ impl<K: Resource> Store<K> {
         self.publish(after, resource_version);
         writer.complete = true;
         writer.notify(changes);
-        writer.each(|buffer| buffer.initial_complete());
+        writer.each(Buffer::initial_complete);
     }
 
     /// The kind does not exist any more, so neither do its objects.
@@ -211,7 +211,7 @@ impl<K: Resource> Store<K> {
     pub(crate) fn close(&self) {
         let mut writer = self.writer.lock();
         writer.closed = true;
-        writer.each(|buffer| buffer.close());
+        writer.each(Buffer::close);
     }
 
     fn publish(&self, objects: OrdMap<ObjectKey, Entry<K>>, resource_version: &str) {

@@ -14,8 +14,9 @@ use crate::{change::Change, key::ObjectKey};
 /// A stream of changes for one subscriber, from [`Cache::subscribe`](crate::Cache::subscribe).
 ///
 /// It starts with every object that is already there. Changes of one object arrive in order; several that were
-/// not taken yet arrive as one, so a slow subscriber sees fewer states, never old ones, and delays nobody. The
-/// buffer never holds more than one change for each object that the subscriber knows or the store has.
+/// not taken yet arrive as one, so a slow subscriber sees fewer states, never old ones, and delays nobody. An object
+/// that came and went before the subscriber asked is not told at all: it never knew it. So the buffer never holds
+/// more than one change for each object that the subscriber knows or the store has.
 pub struct Subscription<K> {
     pub(crate) buffer: Arc<Buffer<K>>,
     /// Keeps the watch alive while somebody listens.

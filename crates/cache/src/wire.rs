@@ -5,7 +5,7 @@ use kube::core::Status;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::{key::ObjectKey, kind::Cacheable};
+use crate::{key::ObjectKey, kind::Cacheable, protocol::Event};
 
 /// No Kubernetes object comes near this; a longer line is not a watch.
 const LONGEST_LINE: usize = 64 << 20;
@@ -45,12 +45,11 @@ impl<'a> Page<'a> {
 
 /// One line of a watch stream.
 pub(crate) enum Frame<'a> {
-    Applied(&'a RawValue),
-    Deleted(&'a RawValue),
+    Event(Event, &'a RawValue),
     Bookmark {
         resource_version: String,
     },
-    Error(Status),
+    Error(Box<Status>),
     /// A type that this client does not know.
     Unknown,
 }
@@ -77,8 +76,9 @@ impl<'a> Frame<'a> {
         }
         let line: Line<'a> = serde_json::from_slice(line)?;
         Ok(match line.frame {
-            Type::Added | Type::Modified => Self::Applied(line.object),
-            Type::Deleted => Self::Deleted(line.object),
+            Type::Added => Self::Event(Event::Added, line.object),
+            Type::Modified => Self::Event(Event::Modified, line.object),
+            Type::Deleted => Self::Event(Event::Deleted, line.object),
             Type::Bookmark => Self::Bookmark {
                 resource_version: Remains::of(line.object).resource_version,
             },

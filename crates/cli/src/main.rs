@@ -9,7 +9,12 @@ use tracing_subscriber::EnvFilter;
 
 /// Write and run Kubernetes controllers, with the cluster in the box.
 #[derive(Parser)]
-#[command(version, propagate_version = true, arg_required_else_help = true)]
+#[command(
+    name = "windlass",
+    version,
+    propagate_version = true,
+    arg_required_else_help = true
+)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,

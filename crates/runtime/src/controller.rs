@@ -5,7 +5,7 @@ use std::{marker::PhantomData, num::NonZeroUsize, sync::Arc};
 use futures::future::try_join_all;
 use kube::Resource;
 use tokio::task::{JoinError, JoinSet};
-use windlass_cache::{Cacheable, Caches, ObjectKey, SyncError};
+use windlass_cache::{Cacheable, Caches, ObjectKey, Selection, SyncError};
 use windlass_workqueue::WorkQueue;
 
 use crate::{
@@ -37,6 +37,16 @@ use crate::{
 ///         secret.metadata.namespace.iter().map(|ns| ObjectKey::namespaced(ns.as_str(), "settings")).collect()
 ///     })
 ///     .reconcile(reconcile);
+/// ```
+///
+/// One that was not told how to reconcile does not run:
+///
+/// ```compile_fail,E0277
+/// # use k8s_openapi::api::core::v1::ConfigMap;
+/// # use windlass_runtime::{Controller, Manager};
+/// # fn run(manager: Manager) {
+/// manager.controller(Controller::<ConfigMap>::new("settings"));
+/// # }
 /// ```
 #[must_use = "a controller does nothing until a manager runs it"]
 pub struct Controller<K, R = Undecided> {
@@ -90,7 +100,6 @@ impl<K: Cacheable + Resource<DynamicType: Default>, R> Controller<K, R> {
     pub fn owns<Child>(mut self) -> Self
     where
         Child: Cacheable + Resource<DynamicType: Default>,
-        K: Resource<Scope: 'static>,
     {
         self.declared
             .push(source::triggers::<Child>(source::controller_of::<K, Child>));
@@ -150,12 +159,17 @@ pub enum ControllerError {
 impl<K: Cacheable, R: Reconciler> Controller<K, R> {
     /// Runs until it is time to stop. Not cancellation-safe in one way: dropping it aborts running reconciles at
     /// their next await.
-    pub(crate) async fn run(self, caches: Caches, mut stop: Stop) -> Result<(), ControllerError> {
+    pub(crate) async fn run(
+        self,
+        caches: Caches,
+        selection: Selection,
+        mut stop: Stop,
+    ) -> Result<(), ControllerError> {
         let queue = WorkQueue::new();
         let mut pumps = JoinSet::new();
         let mut waits = Vec::new();
         for declare in self.declared {
-            let source = declare(&caches);
+            let source = declare(&caches, &selection);
             waits.push((source.ready)());
             if let Some(pump) = source.pump {
                 pumps.spawn(pump(queue.clone()));
@@ -223,15 +237,17 @@ fn pump_ended(ended: Option<Result<(), JoinError>>) -> ControllerError {
 /// A controller whose types a manager need not know.
 pub(crate) struct Prepared {
     pub(crate) name: String,
-    pub(crate) run: Box<dyn FnOnce(Caches, Stop) -> Boxed<Result<(), ControllerError>> + Send>,
+    pub(crate) run: Run,
 }
+
+type Run = Box<dyn FnOnce(Caches, Selection, Stop) -> Boxed<Result<(), ControllerError>> + Send>;
 
 impl<K: Cacheable, R: Reconciler> From<Controller<K, R>> for Prepared {
     fn from(controller: Controller<K, R>) -> Self {
         let name = controller.name.clone();
         Self {
             name,
-            run: Box::new(move |caches, stop| Box::pin(controller.run(caches, stop))),
+            run: Box::new(move |caches, selection, stop| Box::pin(controller.run(caches, selection, stop))),
         }
     }
 }

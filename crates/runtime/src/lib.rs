@@ -23,6 +23,9 @@ mod controller;
 mod error;
 mod listers;
 mod manager;
+#[cfg(test)]
+#[path = "../../cache/tests/model/mod.rs"]
+mod model;
 mod outcomes;
 mod reconcile;
 mod source;

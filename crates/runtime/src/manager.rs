@@ -7,7 +7,7 @@ use tokio::{
     signal::unix::{SignalKind, signal},
     task::JoinSet,
 };
-use windlass_cache::{Cacheable, Caches};
+use windlass_cache::{Cacheable, Caches, Selection};
 
 use crate::{
     controller::{Controller, ControllerError, Prepared},
@@ -22,6 +22,7 @@ use crate::{
 #[must_use = "a manager does nothing until it runs"]
 pub struct Manager {
     client: Client,
+    selection: Selection,
     controllers: Vec<Prepared>,
 }
 
@@ -54,6 +55,7 @@ impl Manager {
     pub fn new(client: Client) -> Self {
         Self {
             client,
+            selection: Selection::all(),
             controllers: Vec::new(),
         }
     }
@@ -61,6 +63,13 @@ impl Manager {
     /// Adds a controller.
     pub fn controller<K: Cacheable, R: Reconciler>(mut self, controller: Controller<K, R>) -> Self {
         self.controllers.push(controller.into());
+        self
+    }
+
+    /// Looks at this namespace only; kinds outside namespaces are not affected. For controllers that have rights in
+    /// one namespace. Default: all namespaces.
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.selection = self.selection.namespace(namespace);
         self
     }
 
@@ -93,7 +102,7 @@ impl Manager {
         let (switch, stop) = Stop::new();
         let mut running = JoinSet::new();
         for Prepared { name, run } in self.controllers {
-            let ended = run(caches.clone(), stop.clone());
+            let ended = run(caches.clone(), self.selection.clone(), stop.clone());
             running.spawn(async move {
                 ended.await.map_err(|cause| ManagerError::Controller {
                     controller: name,

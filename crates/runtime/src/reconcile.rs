@@ -11,7 +11,24 @@ use crate::{error::Error, listers::Listers};
 ///
 /// It is told which object, not what happened: it reads the current state and acts on it, so that a missed or
 /// repeated call does no harm. It is also called for objects that are gone. One key is never with two calls at the
-/// same time. Every `Fn(Request, Context) -> impl Future` with the right result is one.
+/// same time.
+///
+/// Every `Fn(Request, Context) -> impl Future` with the right result is one; a type of its own is one like this:
+///
+/// ```
+/// use windlass_runtime::{Action, Context, Error, Reconciler, Request};
+///
+/// struct Greeter {
+///     greeting: String,
+/// }
+///
+/// impl Reconciler for Greeter {
+///     async fn reconcile(&self, request: Request, _ctx: Context) -> Result<Action, Error> {
+///         println!("{}, {}", self.greeting, request.key);
+///         Ok(Action::done())
+///     }
+/// }
+/// ```
 pub trait Reconciler: Send + Sync + 'static {
     /// Reconciles one object. An error, also a panic, means: again, after a backoff that grows.
     fn reconcile(&self, request: Request, ctx: Context)

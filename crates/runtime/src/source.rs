@@ -1,10 +1,12 @@
 //! Where a controller's keys come from: the changes of one kind, mapped to the objects that they concern.
 
-use std::{any::TypeId, future::Future, pin::Pin, time::Duration};
+use std::{future::Future, pin::Pin, time::Duration};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource;
-use windlass_cache::{Cache, Cacheable, Caches, Change, ObjectKey, Selection, Subscription, SyncError};
+use windlass_cache::{
+    Cache, Cacheable, Caches, Change, ObjectKey, Selection, Subscription, SyncError, is_cluster_scoped,
+};
 use windlass_workqueue::{Add, Priority, WorkQueue};
 
 use crate::listers::Listers;
@@ -13,7 +15,7 @@ use crate::listers::Listers;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A kind that a controller declared, before it runs.
-pub(crate) type Declared = Box<dyn FnOnce(&Caches) -> Source + Send>;
+pub(crate) type Declared = Box<dyn FnOnce(&Caches, &Selection) -> Source + Send>;
 
 /// A kind whose watch has started.
 pub(crate) struct Source {
@@ -32,8 +34,8 @@ pub(crate) fn reads<K: Cacheable>() -> Declared
 where
     K::DynamicType: Default,
 {
-    Box::new(|caches| {
-        let cache = caches.get::<K>(&Selection::all());
+    Box::new(|caches, selection| {
+        let cache = caches.get::<K>(selection);
         Source {
             pump: None,
             ready: Box::new(move || Box::pin(ready(cache))),
@@ -46,8 +48,8 @@ pub(crate) fn triggers<K: Cacheable>(map: impl Fn(&Change<K>) -> Vec<ObjectKey> 
 where
     K::DynamicType: Default,
 {
-    Box::new(|caches| {
-        let cache = caches.get::<K>(&Selection::all());
+    Box::new(|caches, selection| {
+        let cache = caches.get::<K>(selection);
         let subscription = cache.subscribe();
         let mut handled = subscription.synced();
         Source {
@@ -133,7 +135,7 @@ where
         return None;
     }
     // A namespaced object may have an owner outside any namespace.
-    let cluster_scoped = TypeId::of::<Owner::Scope>() == TypeId::of::<k8s_openapi::ClusterResourceScope>();
+    let cluster_scoped = is_cluster_scoped::<Owner>();
     Some(match namespace.filter(|_| !cluster_scoped) {
         Some(namespace) => ObjectKey::namespaced(namespace, owner.name.as_str()),
         None => ObjectKey::cluster(owner.name.as_str()),
@@ -147,6 +149,23 @@ mod tests {
     use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap, core::v1::Node};
 
     use super::*;
+    use crate::model::{CONFIG_MAPS, Server, config_map};
+
+    /// 132: a complete cache is not enough; its initial objects must have become keys.
+    #[tokio::test(start_paused = true)]
+    async fn a_source_is_ready_when_its_initial_objects_are_queued() {
+        let server = Server::with(&[CONFIG_MAPS]);
+        server.put(CONFIG_MAPS, config_map("a", ""));
+        let caches = Caches::new(server.client());
+        let Source { pump, ready } = triggers::<ConfigMap>(itself)(&caches, &Selection::all());
+        let (queue, mut ready) = (WorkQueue::new(), ready());
+        let early = tokio::time::timeout(Duration::from_mins(1), &mut ready).await;
+        assert!(early.is_err(), "ready before anything was queued");
+        let pump = tokio::spawn(pump.expect("it triggers")(queue.clone()));
+        assert!(ready.await.is_ok());
+        assert_eq!(queue.len(), 1);
+        pump.abort();
+    }
 
     fn owned_by(api_version: &str, kind: &str, name: &str, controller: bool) -> Arc<ConfigMap> {
         let mut object = ConfigMap::default();

@@ -1,6 +1,8 @@
 //! The queue's state and every transition of it, under one lock and without waiting. [`WorkQueue`](crate::WorkQueue)
 //! is the lock around it, [`take`](crate::take) the waiting, [`Taken`](crate::Taken) the hand.
 
+mod ends;
+
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
@@ -8,11 +10,12 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::delays::Delays;
-use crate::list::NONE;
-use crate::ready::Ready;
-use crate::slots::{Slot, Slots, Wanted};
+use crate::now::Now;
+use crate::ready::{Ready, Turn};
+use crate::runs::Runs;
+use crate::slots::{Slots, Wanted};
 use crate::waiters::{Waiters, Wakes};
-use crate::{Add, Ageing, DelayedOnClose, Metrics, Outcome, Priority, RateLimiter};
+use crate::{Add, Ageing, DelayedOnClose, Metrics, Priority, RateLimiter};
 
 pub(crate) struct Core<K> {
     slots: Slots<K>,
@@ -35,10 +38,16 @@ pub(crate) struct Config<K> {
     pub(crate) delayed_on_close: DelayedOnClose,
 }
 
+/// A key that was just taken.
+pub(crate) struct Hand<K> {
+    pub(crate) run: u32,
+    pub(crate) key: K,
+    pub(crate) priority: Priority,
+}
+
 /// What a take finds.
 pub(crate) enum Found<K> {
-    /// A key, now in the hand that `run` stands for.
-    Key { run: u32, key: K, priority: Priority },
+    Key(Hand<K>),
     /// The queue is closed and nothing is left.
     End,
     /// Nothing yet: wait to be woken, and for this deadline as well if there is one.
@@ -47,8 +56,8 @@ pub(crate) enum Found<K> {
 
 /// What is left to do when a key may have left the queue.
 pub(crate) struct Ended<K> {
-    /// What was in the slot, if the queue no longer knows the key. To be dropped outside of the lock.
-    pub(crate) removed: Option<Slot<K>>,
+    /// The queue's own copy of the key, if it no longer knows it. To be dropped outside of the lock.
+    pub(crate) removed: Option<K>,
     /// The queue is closed and idle: whoever drains may go on.
     pub(crate) drained: bool,
 }
@@ -70,44 +79,60 @@ impl<K> Core<K> {
     ///
     /// Every operation that looks at the order starts with this, so that a key that became due takes its place before
     /// one that is added later, although no timer may have fired yet.
-    pub(crate) fn settle(&mut self) {
-        let Some(first) = self.delays.next_at() else {
-            return;
-        };
-        let now = Instant::now();
-        if first > now {
-            return;
-        }
-        while let (Some(slot), true) = (self.delays.first(), self.delays.next_at() <= Some(now)) {
-            self.end_delay(slot);
+    #[inline]
+    fn settle(&mut self, now: &Now) {
+        if !self.delays.is_empty() {
+            self.end_due_delays(now);
         }
     }
 
-    pub(crate) fn add(&mut self, hash: u64, key: K, add: Add)
+    fn end_due_delays(&mut self, now: &Now) {
+        while let Some(slot) = self.delays.first_due(now.get()) {
+            self.end_delay(slot, now);
+        }
+    }
+
+    /// A plain add.
+    #[inline]
+    pub(crate) fn add_now(&mut self, hash: u32, key: K, priority: Priority)
     where
         K: Eq,
     {
         if self.closed {
             return;
         }
-        self.settle();
+        let now = Now::default();
+        self.settle(&now);
+        let slot = self.slots.find_or_insert(hash, key);
+        self.want_now(slot, priority, &now);
+    }
+
+    pub(crate) fn add(&mut self, hash: u32, key: K, add: Add)
+    where
+        K: Eq,
+    {
+        if self.closed {
+            return;
+        }
+        let now = Now::default();
+        self.settle(&now);
         let slot = self.slots.find_or_insert(hash, key);
         let mut delay = add.after;
         if add.rate_limited {
-            let limited = self.count_failure(slot);
+            let limited = self.count_failure(slot, &now);
             if delay.is_zero() || limited < delay {
                 delay = limited;
             }
         }
-        self.want(slot, add.priority, delay, add.replace_delay);
+        self.want(slot, add.priority, delay, add.replace_delay, &now);
     }
 
     /// Ends the delay of a key, which is then gone unless a worker has it.
-    pub(crate) fn cancel_delay(&mut self, hash: u64, key: &K) -> Option<Ended<K>>
+    pub(crate) fn cancel_delay(&mut self, hash: u32, key: &K) -> Option<Ended<K>>
     where
         K: Eq,
     {
-        self.settle();
+        self.settle(&Now::default());
         let slot = self.slots.find(hash, key)?;
         let Wanted::Later(_) = self.slots.get(slot).wanted else {
             return None;
@@ -119,7 +144,7 @@ impl<K> Core<K> {
         })
     }
 
-    pub(crate) fn forget(&mut self, hash: u64, key: &K)
+    pub(crate) fn forget(&mut self, hash: u32, key: &K)
     where
         K: Eq,
     {
@@ -128,7 +153,7 @@ impl<K> Core<K> {
         }
     }
 
-    pub(crate) fn failures(&self, hash: u64, key: &K) -> u32
+    pub(crate) fn failures(&self, hash: u32, key: &K) -> u32
     where
         K: Eq,
     {
@@ -137,15 +162,26 @@ impl<K> Core<K> {
             .map_or(0, |slot| self.slots.get(slot).failures)
     }
 
+    /// Takes a key if there is one.
+    #[inline]
+    pub(crate) fn try_take(&mut self) -> Option<Hand<K>>
+    where
+        K: Clone,
+    {
+        let now = Now::default();
+        self.settle(&now);
+        let turn = self.ready.next()?;
+        Some(self.hand_out(turn, &now))
+    }
+
     /// One attempt of a take, which waits at `place` if it has one.
     pub(crate) fn take(&mut self, place: &mut Option<u32>, waker: &Waker) -> Found<K>
     where
         K: Clone,
     {
-        self.settle();
-        if let Some(slot) = self.ready.next() {
+        if let Some(hand) = self.try_take() {
             self.waiters.leave(place);
-            return self.hand_out(slot);
+            return Found::Key(hand);
         }
         if self.is_exhausted() {
             self.waiters.leave(place);
@@ -159,11 +195,12 @@ impl<K> Core<K> {
         self.waiters.leave(place);
     }
 
-    fn hand_out(&mut self, id: u32) -> Found<K>
+    #[inline]
+    fn hand_out(&mut self, turn: Turn, now: &Now) -> Hand<K>
     where
         K: Clone,
     {
-        let slot = self.slots.get_mut(id);
+        let slot = self.slots.get_mut(turn.slot);
         let Wanted::Now(priority) = slot.wanted else {
             unreachable!("only wanted slots are in the order")
         };
@@ -171,122 +208,38 @@ impl<K> Core<K> {
         let key = slot.key.clone();
         slot.wanted = Wanted::No;
         let since = slot.since.take();
-        self.ready.pop(id, priority);
-        let depth = self.ready.unwant(priority);
+        let depth = self.ready.pop(turn);
         let started = self.config.metrics.as_ref().map(|metrics| {
-            let now = Instant::now();
             metrics.depth(priority, depth);
-            metrics.taken(since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since)));
-            now
+            metrics.taken(since.map_or(Duration::ZERO, |since| now.get().saturating_duration_since(since)));
+            now.get()
         });
-        let run = self.runs.start(id, started);
-        self.slots.get_mut(id).run = run;
-        Found::Key { run, key, priority }
-    }
-
-    /// The run is over and so is the reason for it: success, or no hope.
-    pub(crate) fn done(&mut self, run: u32) -> Ended<K> {
-        let id = self.let_go(run);
-        self.slots.get_mut(id).failures = 0;
-        self.ended(id)
-    }
-
-    /// The run is over, and another one shall follow after `delay`.
-    pub(crate) fn requeue(&mut self, run: u32, priority: Priority, delay: Duration) -> Ended<K> {
-        let id = self.let_go(run);
-        self.slots.get_mut(id).failures = 0;
-        if !self.closed {
-            self.want(id, priority, delay, false);
-        }
-        self.ended(id)
-    }
-
-    /// The run failed.
-    pub(crate) fn fail(&mut self, run: u32, priority: Priority) -> (Outcome, Ended<K>) {
-        let id = self.let_go(run);
-        let outcome = self.failed(id, priority);
-        (outcome, self.ended(id))
-    }
-
-    /// Takes the key out of the hand; if it was wanted again meanwhile, it is queued.
-    fn let_go(&mut self, run: u32) -> u32 {
-        self.settle();
-        let (id, started) = self.runs.end(run);
-        if let (Some(metrics), Some(started)) = (&self.config.metrics, started) {
-            metrics.ended(Instant::now().saturating_duration_since(started));
-        }
-        let slot = self.slots.get_mut(id);
-        slot.run = NONE;
-        if let Wanted::Now(priority) = slot.wanted {
-            self.ready.push(id, priority);
-        }
-        id
-    }
-
-    /// Removes the key unless it is still wanted.
-    fn ended(&mut self, id: u32) -> Ended<K> {
-        let removed = (self.slots.get(id).wanted == Wanted::No).then(|| self.remove(id));
-        Ended {
-            removed,
-            drained: self.closed && self.slots.is_empty(),
-        }
-    }
-
-    /// Decides what becomes of a key that failed.
-    fn failed(&mut self, id: u32, priority: Priority) -> Outcome {
-        let slot = self.slots.get_mut(id);
-        if self.config.max_retries.is_some_and(|max| slot.failures >= max) {
-            let failures = slot.failures.saturating_add(1);
-            slot.failures = 0;
-            if let Some(metrics) = &self.config.metrics {
-                metrics.dropped();
-            }
-            return Outcome::Dropped { failures };
-        }
-        if let Wanted::Now(_) = slot.wanted {
-            // It was added while it was worked on: it runs again at once, and no retry is needed on top.
-            slot.failures = slot.failures.saturating_add(1);
-            self.want_now(id, priority);
-            return Outcome::Retry {
-                after: Duration::ZERO,
-            };
-        }
-        if self.closed {
-            return Outcome::Closed;
-        }
-        let delay = self.count_failure(id);
-        self.want(id, priority, delay, false);
-        let after = match self.slots.get(id).wanted {
-            Wanted::Later(_) => self.delays.at(id).saturating_duration_since(Instant::now()),
-            Wanted::Now(_) | Wanted::No => Duration::ZERO,
-        };
-        Outcome::Retry { after }
+        let run = self.runs.start(turn.slot, started);
+        slot.run = run;
+        Hand { run, key, priority }
     }
 
     /// Counts a failure and asks the limiter how long the key has to wait.
-    fn count_failure(&mut self, slot: u32) -> Duration {
+    fn count_failure(&mut self, slot: u32, now: &Now) -> Duration {
         let slot = self.slots.get_mut(slot);
-        let delay = self
-            .config
-            .limiter
-            .delay(&slot.key, slot.failures, Instant::now());
+        let delay = self.config.limiter.delay(&slot.key, slot.failures, now.get());
         slot.failures = slot.failures.saturating_add(1);
         delay
     }
 
     /// A slot shall be handed out, after `delay`. The higher priority and the earlier time win over what it has already,
     /// except that `replace` makes a new delay win over an old one.
-    fn want(&mut self, id: u32, priority: Priority, delay: Duration, replace: bool) {
+    #[inline]
+    fn want(&mut self, id: u32, priority: Priority, delay: Duration, replace: bool, now: &Now) {
         if delay.is_zero() {
-            return self.want_now(id, priority);
+            return self.want_now(id, priority, now);
         }
         if let Some(metrics) = &self.config.metrics {
             metrics.retried();
         }
-        let now = Instant::now();
-        let at = now.checked_add(delay).unwrap_or(now + FAR_AWAY);
+        let at = now.get().checked_add(delay).unwrap_or(now.get() + FAR_AWAY);
         match self.slots.get(id).wanted {
-            Wanted::Now(_) => self.want_now(id, priority),
+            Wanted::Now(_) => self.want_now(id, priority, now),
             Wanted::Later(old) => {
                 self.slots.get_mut(id).wanted = Wanted::Later(old.max(priority));
                 if replace || at < self.delays.at(id) {
@@ -300,34 +253,33 @@ impl<K> Core<K> {
         }
     }
 
-    fn want_now(&mut self, id: u32, priority: Priority) {
+    #[inline]
+    fn want_now(&mut self, id: u32, priority: Priority, now: &Now) {
         let slot = self.slots.get_mut(id);
         let running = slot.is_running();
         match slot.wanted {
             Wanted::No => {
                 slot.wanted = Wanted::Now(priority);
-                let depth = self.ready.want(priority);
+                let depth = if running {
+                    self.ready.want(priority)
+                } else {
+                    self.ready.want_and_push(id, priority)
+                };
                 if let Some(metrics) = &self.config.metrics {
-                    slot.since = Some(Instant::now());
+                    slot.since = Some(now.get());
                     metrics.added();
                     metrics.depth(priority, depth);
-                }
-                if !running {
-                    self.ready.push(id, priority);
                 }
             }
             Wanted::Later(old) => {
                 slot.wanted = Wanted::No;
                 self.delays.remove(id);
-                self.want_now(id, old.max(priority));
+                self.want_now(id, old.max(priority), now);
             }
             Wanted::Now(old) if old < priority => {
                 slot.wanted = Wanted::Now(priority);
-                let depth = self.ready.want(priority);
-                if !running {
-                    self.ready.change_class(id, old, priority);
-                }
-                let old_depth = self.ready.unwant(old);
+                let queued = (!running).then_some(id);
+                let (old_depth, depth) = self.ready.change_class(queued, old, priority);
                 if let Some(metrics) = &self.config.metrics {
                     metrics.depth(priority, depth);
                     metrics.depth(old, old_depth);
@@ -338,15 +290,15 @@ impl<K> Core<K> {
     }
 
     /// The delay of a slot is over.
-    fn end_delay(&mut self, id: u32) {
+    fn end_delay(&mut self, id: u32, now: &Now) {
         let Wanted::Later(priority) = self.slots.get(id).wanted else {
             unreachable!("only delayed slots have a delay")
         };
-        self.want_now(id, priority);
+        self.want_now(id, priority, now);
     }
 
-    /// The delay of a slot is off; returns what was in the slot if it is gone.
-    fn drop_delay(&mut self, id: u32) -> Option<Slot<K>> {
+    /// The delay of a slot is off; returns the key if it is gone.
+    fn drop_delay(&mut self, id: u32) -> Option<K> {
         self.delays.remove(id);
         let slot = self.slots.get_mut(id);
         slot.wanted = Wanted::No;
@@ -354,18 +306,27 @@ impl<K> Core<K> {
     }
 
     /// No new work from here on. Returns what is dropped by that, and whether nothing is left at all.
-    pub(crate) fn close(&mut self) -> (Vec<Slot<K>>, bool) {
-        self.settle();
+    pub(crate) fn close(&mut self) -> (Vec<K>, bool) {
+        let now = Now::default();
+        self.settle(&now);
         let mut dropped = Vec::new();
-        if !self.closed {
-            self.closed = true;
-            while let (false, Some(slot)) = (
-                self.config.delayed_on_close == DelayedOnClose::Wait,
-                self.delays.first(),
-            ) {
-                match self.config.delayed_on_close {
-                    DelayedOnClose::RunNow => self.end_delay(slot),
-                    DelayedOnClose::Drop | DelayedOnClose::Wait => dropped.extend(self.drop_delay(slot)),
+        // What is delayed on a closed queue was spared when it was closed.
+        let delayed = if self.closed {
+            DelayedOnClose::Wait
+        } else {
+            self.config.delayed_on_close
+        };
+        self.closed = true;
+        match delayed {
+            DelayedOnClose::Wait => {}
+            DelayedOnClose::RunNow => {
+                while let Some(slot) = self.delays.first() {
+                    self.end_delay(slot, &now);
+                }
+            }
+            DelayedOnClose::Drop => {
+                while let Some(slot) = self.delays.first() {
+                    dropped.extend(self.drop_delay(slot));
                 }
             }
         }
@@ -386,6 +347,12 @@ impl<K> Core<K> {
         self.closed && self.ready.wanted() == 0 && self.delays.is_empty()
     }
 
+    /// Somebody might have to be woken.
+    #[inline]
+    pub(crate) fn has_waiters(&self) -> bool {
+        !self.waiters.is_empty()
+    }
+
     /// Whom to wake after a change. Every change ends with this.
     pub(crate) fn wakes(&mut self) -> Wakes {
         if self.is_exhausted() {
@@ -395,12 +362,12 @@ impl<K> Core<K> {
     }
 
     pub(crate) fn queued(&mut self) -> usize {
-        self.settle();
+        self.settle(&Now::default());
         self.ready.len()
     }
 
     pub(crate) fn delayed(&mut self) -> usize {
-        self.settle();
+        self.settle(&Now::default());
         self.delays.len()
     }
 
@@ -410,18 +377,18 @@ impl<K> Core<K> {
 
     /// The key in this run was added meanwhile.
     pub(crate) fn is_queued_again(&mut self, run: u32) -> bool {
-        self.settle();
+        self.settle(&Now::default());
         matches!(self.slots.get(self.runs.slot(run)).wanted, Wanted::Now(_))
     }
 
     pub(crate) fn report_metrics(&mut self) {
-        self.settle();
+        let now = Now::default();
+        self.settle(&now);
         if let Some(metrics) = &self.config.metrics {
-            let now = Instant::now();
             let times = self
                 .runs
                 .started()
-                .map(|started| now.saturating_duration_since(started));
+                .map(|started| now.get().saturating_duration_since(started));
             let (unfinished, longest) = times
                 .fold((Duration::ZERO, Duration::ZERO), |(sum, longest), time| {
                     (sum + time, longest.max(time))
@@ -430,81 +397,39 @@ impl<K> Core<K> {
         }
     }
 
-    fn remove(&mut self, id: u32) -> Slot<K> {
+    #[inline]
+    fn remove(&mut self, id: u32) -> K {
         let removed = self.slots.remove(id);
         if self.slots.is_sparse() {
-            let Self {
-                slots,
-                ready,
-                delays,
-                runs,
-                ..
-            } = self;
-            slots.compact(|slot, from, to| {
-                if slot.is_running() {
-                    runs.renumber(slot.run, to);
-                }
-                match slot.wanted {
-                    Wanted::Now(priority) if !slot.is_running() => ready.renumber(from, to, priority),
-                    Wanted::Later(_) => delays.renumber(from, to),
-                    Wanted::Now(_) | Wanted::No => {}
-                }
-            });
-            ready.shrink(slots.len());
-            delays.shrink(slots.len());
+            self.compact();
         }
         removed
+    }
+
+    /// Moves the slots together, and everything that refers to them along.
+    #[cold]
+    fn compact(&mut self) {
+        let Self {
+            slots,
+            ready,
+            delays,
+            runs,
+            ..
+        } = self;
+        slots.compact(|slot, from, to| {
+            if slot.is_running() {
+                runs.renumber(slot.run, to);
+            }
+            match slot.wanted {
+                Wanted::Now(priority) if !slot.is_running() => ready.renumber(from, to, priority),
+                Wanted::Later(_) => delays.renumber(from, to),
+                Wanted::Now(_) | Wanted::No => {}
+            }
+        });
+        ready.shrink(slots.len());
+        delays.shrink(slots.len());
     }
 }
 
 /// For delays that the clock cannot hold: a hundred years.
-const FAR_AWAY: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
-
-/// The hands that hold a key, by number. Slots may move; a run keeps its number for as long as it lasts.
-#[derive(Default)]
-struct Runs {
-    runs: Vec<Run>,
-    free: Vec<u32>,
-}
-
-struct Run {
-    /// `NONE` if this number is free.
-    slot: u32,
-    /// Only kept for metrics.
-    started: Option<Instant>,
-}
-
-impl Runs {
-    fn start(&mut self, slot: u32, started: Option<Instant>) -> u32 {
-        let run = Run { slot, started };
-        if let Some(free) = self.free.pop() {
-            self.runs[free as usize] = run;
-            return free;
-        }
-        self.runs.push(run);
-        u32::try_from(self.runs.len() - 1)
-            .expect("each run holds another slot, and those are numbered by u32")
-    }
-
-    fn end(&mut self, run: u32) -> (u32, Option<Instant>) {
-        let ended = &mut self.runs[run as usize];
-        self.free.push(run);
-        (std::mem::replace(&mut ended.slot, NONE), ended.started.take())
-    }
-
-    fn slot(&self, run: u32) -> u32 {
-        self.runs[run as usize].slot
-    }
-
-    fn renumber(&mut self, run: u32, slot: u32) {
-        self.runs[run as usize].slot = slot;
-    }
-
-    fn len(&self) -> usize {
-        self.runs.len() - self.free.len()
-    }
-
-    fn started(&self) -> impl Iterator<Item = Instant> {
-        self.runs.iter().filter_map(|run| run.started)
-    }
-}
+const FAR_AWAY: Duration = Duration::from_hours(100 * 365 * 24);

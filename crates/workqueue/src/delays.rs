@@ -43,18 +43,29 @@ impl Delays {
         self.heap.len()
     }
 
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.heap.is_empty()
     }
 
     /// The earliest deadline.
+    #[inline]
     pub(crate) fn next_at(&self) -> Option<Instant> {
         self.heap.first().map(|delay| delay.at)
     }
 
     /// The slot with the earliest deadline.
+    #[inline]
     pub(crate) fn first(&self) -> Option<u32> {
         self.heap.first().map(|delay| delay.slot)
+    }
+
+    /// The slot with the earliest deadline, if that has come.
+    pub(crate) fn first_due(&self, now: Instant) -> Option<u32> {
+        self.heap
+            .first()
+            .filter(|delay| delay.at <= now)
+            .map(|delay| delay.slot)
     }
 
     /// When `slot`, which must be delayed, is due.

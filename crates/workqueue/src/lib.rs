@@ -29,6 +29,7 @@
 //!    WorkQueue ──► lock ──► Core ─┬─► Slots    key ⇄ slot number, failures        (the only one that sees keys)
 //!    Taken ────────┘              ├─► Ready    classes by priority, and all by age
 //!                                 ├─► Delays   heap by deadline
+//!                                 ├─► Runs     keys in hands
 //!                                 └─► Waiters  takes in line, one of them with a timer
 //! ```
 //!
@@ -83,10 +84,12 @@ mod core;
 mod delays;
 mod list;
 pub mod metrics;
+mod now;
 mod priority;
 mod queue;
 mod rate_limit;
 mod ready;
+mod runs;
 mod slots;
 mod take;
 mod taken;

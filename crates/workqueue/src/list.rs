@@ -22,30 +22,25 @@ impl Link {
     };
 }
 
-/// The two ends of a list and its length.
-#[derive(Clone, Copy)]
+/// The two ends of a list.
 pub(crate) struct List {
     head: u32,
     tail: u32,
-    len: u32,
 }
 
 impl List {
     pub(crate) const EMPTY: Self = Self {
         head: NONE,
         tail: NONE,
-        len: 0,
     };
 
-    pub(crate) fn len(&self) -> usize {
-        self.len as usize
-    }
-
+    #[inline]
     pub(crate) fn front(&self) -> Option<u32> {
         (self.head != NONE).then_some(self.head)
     }
 
     /// Puts `item`, which is in no list, at the end.
+    #[inline]
     pub(crate) fn push_back(&mut self, links: &mut [Link], item: u32) {
         links[item as usize] = Link {
             prev: self.tail,
@@ -56,10 +51,10 @@ impl List {
             tail => links[tail as usize].next = item,
         }
         self.tail = item;
-        self.len += 1;
     }
 
     /// Takes `item`, which is in this list, out of it.
+    #[inline]
     pub(crate) fn remove(&mut self, links: &mut [Link], item: u32) {
         let Link { prev, next } = links[item as usize];
         match prev {
@@ -70,7 +65,6 @@ impl List {
             NONE => self.tail = prev,
             next => links[next as usize].prev = prev,
         }
-        self.len -= 1;
     }
 
     /// Gives the item `from`, which is in this list, the number `to`, in the same place.
@@ -119,9 +113,9 @@ mod tests {
         list.remove(&mut links, 7);
         list.remove(&mut links, 0);
         list.remove(&mut links, 2);
-        assert_eq!((items(&list, &links), list.len()), (vec![4], 1));
+        assert_eq!(items(&list, &links), [4]);
 
         list.remove(&mut links, 4);
-        assert_eq!((list.front(), list.len()), (None, 0));
+        assert_eq!((list.front(), list.tail), (None, NONE));
     }
 }

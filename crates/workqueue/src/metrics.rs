@@ -8,7 +8,7 @@ use crate::Priority;
 ///
 /// A sink serves one queue and adds the labels (`name`, `controller`) itself. Every method does nothing unless written.
 /// They are called under the queue's lock, so that their order is the order of events: be quick (set an atomic), and do
-/// not use the queue.
+/// not use the queue or panic.
 pub trait Metrics: Send + Sync + 'static {
     /// [`DEPTH`], labelled with the priority: this many keys of it are waiting to be taken now. A key that was added
     /// while in a worker's hand counts as well, as in client-go. Zero is reported once when the last one goes.

@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 
 use crate::builder::OnDropped;
 use crate::core::{Config, Core, Ended};
-use crate::{Add, Builder, Taken};
+use crate::{Add, Builder, Priority, Taken};
 
 /// A queue of keys to work on, each at most once in it and in one worker's hand at a time.
 ///
@@ -113,12 +113,14 @@ impl<K: Eq + Hash> WorkQueue<K> {
     /// Queues a key, at normal priority. If it is queued already, nothing changes; if it is delayed, the delay is over; if
     /// a worker has it, it is queued again when that ends.
     pub fn add(&self, key: K) {
-        self.add_with(key, Add::default());
+        let hash = self.shared.hash(&key);
+        self.shared
+            .change(|core| core.add_now(hash, key, Priority::NORMAL));
     }
 
     /// Queues a key as [`Add`] says.
     pub fn add_with(&self, key: K, add: Add) {
-        let hash = self.shared.hasher.hash_one(&key);
+        let hash = self.shared.hash(&key);
         self.shared.change(|core| core.add(hash, key, add));
     }
 
@@ -146,20 +148,20 @@ impl<K: Eq + Hash> WorkQueue<K> {
 
     /// Forgets the key's failures. Its next one waits the shortest time again.
     pub fn forget(&self, key: &K) {
-        let hash = self.shared.hasher.hash_one(key);
+        let hash = self.shared.hash(key);
         self.shared.core.lock().forget(hash, key);
     }
 
     /// How often the key has failed since it was last forgotten. A key that the queue does not hold has no failures.
     pub fn failures(&self, key: &K) -> u32 {
-        let hash = self.shared.hasher.hash_one(key);
+        let hash = self.shared.hash(key);
         self.shared.core.lock().failures(hash, key)
     }
 
     /// Takes back a delayed add, or the retry of a failed key. Returns whether there was one. The key's failures go with it
     /// unless a worker has the key.
     pub fn cancel_delay(&self, key: &K) -> bool {
-        let hash = self.shared.hasher.hash_one(key);
+        let hash = self.shared.hash(key);
         let cancelled = self.shared.change(|core| core.cancel_delay(hash, key));
         cancelled.map(|ended| self.shared.ended(ended)).is_some()
     }
@@ -169,8 +171,21 @@ impl<K: Clone> WorkQueue<K> {
     /// Waits for a key and takes it; `None` once the queue is closed and nothing is left that could come.
     ///
     /// Cancellation-safe: a future that is dropped has taken nothing, and a wake-up that was meant for it goes to another.
+    /// Needs a tokio runtime with a timer if a key is delayed, and only then. Returns at once while there are keys, so work
+    /// that never awaits anything should give way now and then (`tokio::task::yield_now`).
     pub async fn take(&self) -> Option<Taken<K>> {
-        crate::take::take(&self.shared).await
+        // Nearly always there is something, and then the machinery for waiting is not touched.
+        if let Some(taken) = self.try_take() {
+            return Some(taken);
+        }
+        crate::take::wait(&self.shared).await
+    }
+
+    /// Takes a key if there is one now.
+    #[inline]
+    pub fn try_take(&self) -> Option<Taken<K>> {
+        let hand = self.shared.change(Core::try_take)?;
+        Some(Taken::new(Arc::clone(&self.shared), hand))
     }
 }
 
@@ -178,13 +193,27 @@ impl<K> Shared<K> {
     /// Runs one operation on the state and then wakes whom it concerns.
     #[inline]
     pub(crate) fn change<R>(&self, operation: impl FnOnce(&mut Core<K>) -> R) -> R {
-        let (result, wakes) = {
-            let mut core = self.core.lock();
-            let result = operation(&mut core);
-            (result, core.wakes())
-        };
-        wakes.wake();
+        let mut core = self.core.lock();
+        let result = operation(&mut core);
+        if core.has_waiters() {
+            let wakes = core.wakes();
+            drop(core);
+            wakes.wake();
+        }
         result
+    }
+
+    /// The half of the hash that is kept.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the half that is dropped is folded in"
+    )]
+    fn hash(&self, key: &K) -> u32
+    where
+        K: Hash,
+    {
+        let hash = self.hasher.hash_one(key);
+        (hash ^ (hash >> 32)) as u32
     }
 
     /// Outside of the lock: drops a removed key, and tells whoever drains if it was the last.

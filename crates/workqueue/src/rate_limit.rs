@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 /// Says how long a key must wait before it is tried again.
 ///
-/// Called under the queue's lock: it must be quick and must not use the queue.
+/// Called under the queue's lock: it must be quick, and must not use the queue or panic.
 ///
 /// ```
 /// use std::time::Duration;
@@ -33,6 +33,12 @@ use tokio::time::Instant;
 pub trait RateLimiter<K>: Send {
     /// How long `key` waits from `now` on. `failures` is the count before this one: 0 at the first failure.
     fn delay(&mut self, key: &K, failures: u32, now: Instant) -> Duration;
+}
+
+impl<K, L: RateLimiter<K> + ?Sized> RateLimiter<K> for Box<L> {
+    fn delay(&mut self, key: &K, failures: u32, now: Instant) -> Duration {
+        (**self).delay(key, failures, now)
+    }
 }
 
 /// The limiter of a queue that was not given another: per key 5 ms doubling to 1000 s, and 10 retries per second over all

@@ -11,21 +11,36 @@ use crate::Priority;
 use crate::list::NONE;
 
 /// Below this many slots, empty ones are not worth giving back.
-const KEPT: usize = 256;
+const KEPT: usize = 4096;
 
 pub(crate) struct Slots<K> {
     entries: Vec<Option<Slot<K>>>,
     /// The numbers of the empty slots.
     free: Vec<u32>,
     /// The numbers of the others, by the hash of their key.
-    index: HashTable<u32>,
+    index: HashTable<Indexed>,
+}
+
+/// The hash stands here as well, so that the index grows without a look at the slots.
+#[derive(Clone, Copy)]
+struct Indexed {
+    hash: u32,
+    slot: u32,
+}
+
+impl Indexed {
+    /// What the table goes by: the half of the hash that is kept, spread over all bits again.
+    #[inline]
+    fn table_hash(hash: u32) -> u64 {
+        u64::from(hash).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+    }
 }
 
 /// What the queue knows about one key. It exists exactly while the key is queued, delayed or in a worker's hand.
 pub(crate) struct Slot<K> {
     pub(crate) key: K,
     /// Computed once, when the key came in.
-    hash: u64,
+    hash: u32,
     pub(crate) wanted: Wanted,
     /// Consecutive failures, and rate-limited adds, since the last forget.
     pub(crate) failures: u32,
@@ -70,41 +85,46 @@ impl<K> Slots<K> {
         self.index.is_empty()
     }
 
+    #[inline]
     pub(crate) fn get(&self, slot: u32) -> &Slot<K> {
         self.entries[slot as usize]
             .as_ref()
             .expect("only slots in use are referred to")
     }
 
+    #[inline]
     pub(crate) fn get_mut(&mut self, slot: u32) -> &mut Slot<K> {
         self.entries[slot as usize]
             .as_mut()
             .expect("only slots in use are referred to")
     }
 
-    pub(crate) fn find(&self, hash: u64, key: &K) -> Option<u32>
+    pub(crate) fn find(&self, hash: u32, key: &K) -> Option<u32>
     where
         K: Eq,
     {
-        self.index.find(hash, |&slot| self.get(slot).key == *key).copied()
+        let same = |found: &Indexed| found.hash == hash && self.get(found.slot).key == *key;
+        self.index
+            .find(Indexed::table_hash(hash), same)
+            .map(|found| found.slot)
     }
 
     /// The slot of this key, a new one if it has none.
-    pub(crate) fn find_or_insert(&mut self, hash: u64, key: K) -> u32
+    #[inline]
+    pub(crate) fn find_or_insert(&mut self, hash: u32, key: K) -> u32
     where
         K: Eq,
     {
-        let entries = &mut self.entries;
-        let used = |slot: u32| {
-            entries[slot as usize]
-                .as_ref()
-                .expect("only slots in use are indexed")
+        let entries = &self.entries;
+        let same = |found: &Indexed| {
+            found.hash == hash
+                && entries[found.slot as usize]
+                    .as_ref()
+                    .is_some_and(|slot| slot.key == key)
         };
-        match self
-            .index
-            .entry(hash, |&slot| used(slot).key == key, |&slot| used(slot).hash)
-        {
-            Entry::Occupied(found) => *found.get(),
+        let hash_of = |found: &Indexed| Indexed::table_hash(found.hash);
+        match self.index.entry(Indexed::table_hash(hash), same, hash_of) {
+            Entry::Occupied(found) => found.get().slot,
             Entry::Vacant(vacant) => {
                 let new = Slot {
                     key,
@@ -115,35 +135,38 @@ impl<K> Slots<K> {
                     since: None,
                 };
                 let slot = if let Some(slot) = self.free.pop() {
-                    entries[slot as usize] = Some(new);
+                    self.entries[slot as usize] = Some(new);
                     slot
                 } else {
-                    entries.push(Some(new));
-                    u32::try_from(entries.len() - 1)
+                    let slot = u32::try_from(self.entries.len())
                         .ok()
-                        .filter(|&slot| slot != NONE)
-                        .expect("fewer than 2^32 - 1 keys fit in memory")
+                        .filter(|&slot| slot != NONE);
+                    self.entries.push(Some(new));
+                    slot.expect("fewer than 2^32 - 1 keys fit in memory")
                 };
-                vacant.insert(slot);
+                vacant.insert(Indexed { hash, slot });
                 slot
             }
         }
     }
 
-    /// Empties a slot; returns what was in it, to be dropped outside of the lock.
-    pub(crate) fn remove(&mut self, slot: u32) -> Slot<K> {
+    /// Empties a slot; returns its key, to be dropped outside of the lock.
+    #[inline]
+    pub(crate) fn remove(&mut self, slot: u32) -> K {
         let removed = self.entries[slot as usize]
             .take()
             .expect("only slots in use are referred to");
-        if let Ok(found) = self.index.find_entry(removed.hash, |&found| found == slot) {
-            found.remove();
-        }
+        let found = self
+            .index
+            .find_entry(Indexed::table_hash(removed.hash), |found| found.slot == slot);
+        found.ok().expect("every slot in use is indexed").remove();
         self.free.push(slot);
-        removed
+        removed.key
     }
 
     /// Fewer than a quarter of the slots are in use, so that it is worth to move them together. A queue that shrinks
     /// does this once each time it has become four times smaller, so the cost per removed key is constant.
+    #[inline]
     pub(crate) fn is_sparse(&self) -> bool {
         self.entries.len() > KEPT && self.len() < self.entries.len() / 4
     }
@@ -169,19 +192,17 @@ impl<K> Slots<K> {
             let slot = self.entries[hole]
                 .as_ref()
                 .expect("the last slot in use was moved here");
-            *self
-                .index
-                .find_mut(slot.hash, |&slot| slot == from)
-                .expect("every slot in use is indexed") = to;
+            self.index
+                .find_mut(Indexed::table_hash(slot.hash), |found| found.slot == from)
+                .expect("every slot in use is indexed")
+                .slot = to;
             moved(slot, from, to);
         }
         self.entries.truncate(self.index.len());
         self.entries.shrink_to(KEPT);
         self.free.clear();
         self.free.shrink_to(KEPT);
-        let entries = &self.entries;
-        self.index.shrink_to(KEPT, |&slot| {
-            entries[slot as usize].as_ref().map_or(0, |slot| slot.hash)
-        });
+        self.index
+            .shrink_to(KEPT, |found| Indexed::table_hash(found.hash));
     }
 }

@@ -12,7 +12,7 @@ use crate::core::Found;
 use crate::queue::Shared;
 
 /// Waits for a key, or for the end. Each worker that waits sets a timer only if it was chosen to (see `waiters`).
-pub(crate) async fn take<K: Clone>(shared: &Arc<Shared<K>>) -> Option<Taken<K>> {
+pub(crate) async fn wait<K: Clone>(shared: &Arc<Shared<K>>) -> Option<Taken<K>> {
     let mut place = Place { shared, id: None };
     let mut timer = pin!(None);
     future::poll_fn(|cx| place.poll(timer.as_mut(), cx)).await
@@ -29,9 +29,7 @@ impl<K: Clone> Place<'_, K> {
         loop {
             let found = self.shared.change(|core| core.take(&mut self.id, cx.waker()));
             let deadline = match found {
-                Found::Key { run, key, priority } => {
-                    return Poll::Ready(Some(Taken::new(Arc::clone(self.shared), run, key, priority)));
-                }
+                Found::Key(hand) => return Poll::Ready(Some(Taken::new(Arc::clone(self.shared), hand))),
                 Found::End => return Poll::Ready(None),
                 Found::Wait(deadline) => deadline,
             };

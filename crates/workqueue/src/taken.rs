@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Priority;
-use crate::core::{Core, Ended};
+use crate::core::{Core, Ended, Hand};
 use crate::queue::Shared;
 
 /// A key in a worker's hand. No other worker gets the key until this one ends it.
@@ -44,7 +44,8 @@ pub enum Outcome {
 }
 
 impl<K> Taken<K> {
-    pub(crate) fn new(shared: Arc<Shared<K>>, run: u32, key: K, priority: Priority) -> Self {
+    pub(crate) fn new(shared: Arc<Shared<K>>, hand: Hand<K>) -> Self {
+        let Hand { run, key, priority } = hand;
         Self {
             shared,
             key,
@@ -96,6 +97,7 @@ impl<K> Taken<K> {
         self.done();
     }
 
+    #[inline(never)]
     fn end_in_failure(&mut self) -> Outcome {
         let mut outcome = Outcome::Closed;
         let priority = self.priority;
@@ -110,6 +112,7 @@ impl<K> Taken<K> {
         outcome
     }
 
+    #[inline]
     fn end(&mut self, how: impl FnOnce(&mut Core<K>, u32) -> Ended<K>) {
         self.ended = true;
         let run = self.run;
@@ -119,6 +122,7 @@ impl<K> Taken<K> {
 }
 
 impl<K> Drop for Taken<K> {
+    #[inline]
     fn drop(&mut self) {
         if !self.ended {
             self.end_in_failure();

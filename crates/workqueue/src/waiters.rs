@@ -45,27 +45,32 @@ enum State {
 }
 
 /// Wakers to call once the lock is free: nearly always none or one.
-#[derive(Default)]
 #[must_use]
-pub(crate) struct Wakes {
-    first: Option<Waker>,
-    rest: Vec<Waker>,
+pub(crate) enum Wakes {
+    None,
+    One(Waker),
+    Many(Vec<Waker>),
 }
 
 impl Wakes {
     fn push(&mut self, waker: Waker) {
-        if self.first.is_none() {
-            self.first = Some(waker);
-        } else {
-            self.rest.push(waker);
+        *self = match std::mem::replace(self, Self::None) {
+            Self::None => Self::One(waker),
+            Self::One(first) => Self::Many(vec![first, waker]),
+            Self::Many(mut wakers) => {
+                wakers.push(waker);
+                Self::Many(wakers)
+            }
         }
     }
 
+    #[inline]
     pub(crate) fn wake(self) {
-        if let Some(waker) = self.first {
-            waker.wake();
+        match self {
+            Self::None => {}
+            Self::One(waker) => waker.wake(),
+            Self::Many(wakers) => wakers.into_iter().for_each(Waker::wake),
         }
-        self.rest.into_iter().for_each(Waker::wake);
     }
 }
 
@@ -109,6 +114,7 @@ impl Waiters {
     }
 
     /// A take that waited does so no longer: it got a key, or it was dropped.
+    #[inline]
     pub(crate) fn leave(&mut self, place: &mut Option<u32>) {
         if let Some(id) = place.take() {
             self.step_out(id);
@@ -117,9 +123,15 @@ impl Waiters {
         }
     }
 
+    /// Nobody could be woken.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.line.front().is_none() && self.timekeeper.is_none()
+    }
+
     /// Wakes whom the queue needs, given how many keys are ready and when the first delayed one is due.
     pub(crate) fn balance(&mut self, ready: usize, next_at: Option<Instant>) -> Wakes {
-        let mut wakes = Wakes::default();
+        let mut wakes = Wakes::None;
         while self.woken < ready && self.wake_one(&mut wakes) {}
         match (next_at, self.timekeeper) {
             // Nobody watches, or a deadline that has passed out of sight: a woken take will look at it.
@@ -134,7 +146,7 @@ impl Waiters {
 
     /// Wakes everybody: nothing will come any more.
     pub(crate) fn wake_all(&mut self) -> Wakes {
-        let mut wakes = Wakes::default();
+        let mut wakes = Wakes::None;
         while self.wake_one(&mut wakes) {}
         wakes
     }

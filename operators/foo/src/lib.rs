@@ -13,6 +13,11 @@
 //! [`types`] is the resource and its CRD, [`deployment`] what a Foo's Deployment should look like, [`drift`] the
 //! smallest patch from what is to what should be, [`reconcile`] the loop's body.
 
+#![allow(
+    clippy::disallowed_names,
+    reason = "here, foo is not a placeholder: it is what the kind is called"
+)]
+
 pub mod deployment;
 pub mod drift;
 pub mod reconcile;

@@ -1,6 +1,7 @@
 //! The built-in resources, from the facts that a real server told (`hack/registry/reduce`).
 
 use std::{
+    collections::BTreeMap,
     io::Read,
     sync::{Arc, LazyLock},
 };
@@ -24,6 +25,22 @@ pub(super) fn object_meta() -> &'static Schema {
     &BUILT_IN.object_meta
 }
 
+/// What is known of the built-in schemas, as data. Only publishing needs it, so that it is read when that is asked for.
+pub(crate) struct SchemaFacts {
+    /// `group/version/Kind` → the name of its schema.
+    pub(crate) kinds: BTreeMap<String, String>,
+    /// Name → reduced schema.
+    pub(crate) schemas: Map<String, Value>,
+}
+
+pub(super) fn schema_facts() -> &'static SchemaFacts {
+    static FACTS: LazyLock<SchemaFacts> = LazyLock::new(|| {
+        let Facts { kinds, schemas, .. } = unpacked(include_bytes!("../../data/kinds.json.gz"));
+        SchemaFacts { kinds, schemas }
+    });
+    &FACTS
+}
+
 /// Whether a kind is built in at a version, be it served as a resource or not.
 pub(super) fn is_kind(group: &str, version: &str, kind: &str) -> bool {
     // A list of anything has no schema.
@@ -34,7 +51,7 @@ pub(super) fn is_kind(group: &str, version: &str, kind: &str) -> bool {
 struct BuiltIn {
     version: Value,
     catalogue: Arc<Catalogue>,
-    kinds: Map<String, Value>,
+    kinds: BTreeMap<String, String>,
     object_meta: Schema,
 }
 
@@ -67,7 +84,7 @@ struct Facts {
     groups: Vec<GroupFacts>,
     resources: Vec<ResourceFacts>,
     /// `group/version/Kind` → the name of its schema.
-    kinds: Map<String, Value>,
+    kinds: BTreeMap<String, String>,
     schemas: Map<String, Value>,
 }
 
@@ -150,10 +167,13 @@ impl Facts {
             subresources: subresources.collect(),
             table: strategy::table(&entry.api_group, &entry.name),
             storage_version: entry.api_version.clone(),
-            schema: schema.and_then(Value::as_str).and_then(|name| graph.named(name)),
+            schema: schema.and_then(|name| graph.named(name)),
+            document: None,
             custom: false,
             selectable: strategy::selectable(&entry.api_group, &entry.name),
             strategy: Strategy::of_built_in(&entry.api_group, &entry.kind),
+            scale: None,
+            printer_columns: Vec::new(),
         }
     }
 }

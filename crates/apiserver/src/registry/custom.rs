@@ -1,9 +1,11 @@
 //! Resources that a CustomResourceDefinition defines.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value, json};
 
-use super::{Resource, Strategy, Subresource};
-use crate::{object::Object, schema::Schema};
+use super::{PrinterColumn, Resource, Strategy, Subresource};
+use crate::{object::Object, schema::Schema, subresources::ScalePaths};
 
 /// A CRD as far as it is served: read once when it changes.
 #[derive(Debug)]
@@ -25,9 +27,11 @@ pub(crate) struct Definition {
 struct Version {
     name: Box<str>,
     schema: Schema,
+    document: Arc<Value>,
     status: bool,
-    scale: bool,
+    scale: Option<ScalePaths>,
     selectable: Vec<Box<str>>,
+    columns: Vec<PrinterColumn>,
 }
 
 impl Definition {
@@ -62,8 +66,22 @@ impl Definition {
                     Ok(Version {
                         name: text(&v["name"]),
                         schema: Schema::of_crd(&v["schema"]["openAPIV3Schema"])?,
+                        document: Arc::new(v["schema"]["openAPIV3Schema"].clone()),
                         status: v["subresources"].get("status").is_some(),
-                        scale: v["subresources"].get("scale").is_some(),
+                        scale: v["subresources"].get("scale").and_then(ScalePaths::of_crd),
+                        columns: v["additionalPrinterColumns"]
+                            .as_array()
+                            .into_iter()
+                            .flatten()
+                            .map(|column| PrinterColumn {
+                                name: text(&column["name"]),
+                                kind: text(&column["type"]),
+                                format: text(&column["format"]),
+                                description: text(&column["description"]),
+                                priority: column["priority"].as_i64().unwrap_or(0),
+                                json_path: text(&column["jsonPath"]),
+                            })
+                            .collect(),
                         selectable: v["selectableFields"]
                             .as_array()
                             .into_iter()
@@ -99,6 +117,7 @@ impl Definition {
             table: format!("{}.{}", self.plural, self.group).into(),
             storage_version: self.storage_version.clone(),
             schema: Some(version.schema.clone()),
+            document: Some(version.document.clone()),
             custom: true,
             selectable: ["metadata.name", "metadata.namespace"]
                 .map(Into::into)
@@ -106,6 +125,8 @@ impl Definition {
                 .chain(version.selectable.iter().cloned())
                 .collect(),
             strategy: Strategy::CUSTOM,
+            scale: version.scale.clone(),
+            printer_columns: version.columns.clone(),
         })
     }
 
@@ -118,7 +139,7 @@ impl Definition {
             version: "".into(),
             verbs: verbs(),
         });
-        let scale = version.scale.then(|| Subresource {
+        let scale = version.scale.as_ref().map(|_| Subresource {
             name: "scale".into(),
             kind: "Scale".into(),
             group: "autoscaling".into(),

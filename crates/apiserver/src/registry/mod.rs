@@ -9,16 +9,18 @@
 mod built_in;
 mod custom;
 mod strategy;
+mod version;
 
 use std::{collections::HashMap, sync::Arc};
 
 use parking_lot::RwLock;
 use serde_json::Value;
 
+pub(crate) use built_in::SchemaFacts;
 pub(crate) use custom::{Definition, establish};
 pub(crate) use strategy::{NameRule, Strategy};
 
-use crate::{schema::Schema, storage::TableName};
+use crate::{schema::Schema, storage::TableName, subresources::ScalePaths};
 
 /// One resource at one version: what a path such as `/apis/apps/v1/deployments` leads to.
 #[derive(Debug)]
@@ -39,10 +41,29 @@ pub(crate) struct Resource {
     /// The version that objects are stored at.
     pub(crate) storage_version: Box<str>,
     pub(crate) schema: Option<Schema>,
+    /// A custom resource's schema as its CRD has it, prose included.
+    pub(crate) document: Option<Arc<Value>>,
     pub(crate) custom: bool,
     /// The fields that field selectors may name, `metadata.name` and `metadata.namespace` first.
     pub(crate) selectable: Vec<Box<str>>,
     pub(crate) strategy: Strategy,
+    /// Where a custom resource keeps what its scale shows.
+    pub(crate) scale: Option<ScalePaths>,
+    /// What a CRD wants its table to show; empty for built-in kinds, whose tables are code.
+    pub(crate) printer_columns: Vec<PrinterColumn>,
+}
+
+/// A column of a custom resource's table.
+#[derive(Clone, Debug)]
+pub(crate) struct PrinterColumn {
+    pub(crate) name: Box<str>,
+    /// `string`, `integer`, `number`, `boolean` or `date`.
+    pub(crate) kind: Box<str>,
+    pub(crate) format: Box<str>,
+    pub(crate) description: Box<str>,
+    /// Above 0: shown in wide output only.
+    pub(crate) priority: i64,
+    pub(crate) json_path: Box<str>,
 }
 
 /// A part of an object with verbs of its own, as `deployments/scale`.
@@ -147,6 +168,7 @@ impl Catalogue {
         let group = &mut self.groups[place];
         if !group.versions.contains(&resource.version) {
             group.versions.push(resource.version.clone());
+            version::sort(&mut group.versions);
         }
         let path = (
             resource.group.clone(),
@@ -200,6 +222,11 @@ impl Registry {
         }
         state.catalogue = Arc::new(catalogue);
     }
+}
+
+/// The built-in schemas as data, for those who publish them.
+pub(crate) fn schema_facts() -> &'static SchemaFacts {
+    built_in::schema_facts()
 }
 
 /// What the server says of its version.

@@ -37,6 +37,8 @@ pub(crate) fn decode(schema: View<'_>, value: &mut Value, source: Source) -> Res
     };
     let kind = schema.struct_name().map(|name| format!("v1.{name}"));
     decoder.value(schema, kind.as_deref().unwrap_or_default(), value, place)?;
+    // The real server names them in the order of the text, and clients send their keys sorted.
+    decoder.unknown.sort_unstable();
     Ok(decoder.unknown)
 }
 

@@ -14,7 +14,7 @@
 
 mod memory;
 
-use std::{fmt, sync::Arc};
+use std::{cmp::Ordering, fmt, sync::Arc};
 
 pub use memory::Memory;
 
@@ -34,7 +34,9 @@ impl fmt::Display for Revision {
 pub type TableName = Arc<str>;
 
 /// An object's place inside its table. Cluster-scoped objects have an empty namespace.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+///
+/// Keys are ordered as etcd orders them, by the text `namespace/name`: `a-b/x` comes before `a/x`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     /// Empty for cluster-scoped objects.
     pub namespace: Arc<str>,
@@ -49,6 +51,27 @@ impl Key {
             namespace: namespace.into(),
             name: name.into(),
         }
+    }
+}
+
+impl Key {
+    fn text(&self) -> impl Iterator<Item = u8> {
+        self.namespace.bytes().chain([b'/']).chain(self.name.bytes())
+    }
+}
+
+impl Ord for Key {
+    fn cmp(&self, other: &Self) -> Ordering {
+        if self.namespace == other.namespace {
+            return self.name.cmp(&other.name);
+        }
+        self.text().cmp(other.text())
+    }
+}
+
+impl PartialOrd for Key {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
     }
 }
 
@@ -163,4 +186,25 @@ pub trait Storage: Send + Sync + 'static {
 
     /// The events of a table after a revision, oldest first, at most `limit`.
     fn events(&self, table: &TableName, after: Revision, limit: usize) -> Result<Vec<Arc<Event>>, Expired>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_ordered_as_their_texts() {
+        let mut keys = [
+            Key::new("a", "x"),
+            Key::new("a-b", "x"),
+            Key::new("a", "a"),
+            Key::new("", "z"),
+        ];
+        keys.sort();
+        let texts: Vec<_> = keys
+            .iter()
+            .map(|k| format!("{}/{}", k.namespace, k.name))
+            .collect();
+        assert_eq!(texts, ["/z", "a-b/x", "a/a", "a/x"]);
+    }
 }

@@ -46,12 +46,6 @@ pub(crate) fn prepare_create(resource: &Resource, object: &mut Object) {
         ("coordination.k8s.io", "Lease") => drop_disabled(object),
         ("", "Pod") => pods::shorten_negative_grace(object),
         ("", "Namespace") => {
-            let name = Value::from(object.name());
-            let labels = object
-                .metadata_mut()
-                .entry("labels")
-                .or_insert_with(|| Value::Object(Map::new()));
-            labels["kubernetes.io/metadata.name"] = name;
             let spec = object.fields_mut().entry("spec").or_insert_with(|| json!({}));
             let finalizers = spec["finalizers"].as_array().cloned().unwrap_or_default();
             if !finalizers.contains(&json!("kubernetes")) {
@@ -59,6 +53,13 @@ pub(crate) fn prepare_create(resource: &Resource, object: &mut Object) {
             }
         }
         _ => {}
+    }
+}
+
+/// What a new object is given with its name.
+pub(crate) fn named(resource: &Resource, object: &mut Object) {
+    if (&*resource.group, &*resource.kind) == ("", "Namespace") {
+        label_namespace(object);
     }
 }
 
@@ -80,9 +81,20 @@ pub(crate) fn prepare_update(resource: &Resource, object: &mut Object, old: &Obj
             if let Some(spec) = old.fields().get("spec") {
                 object.fields_mut().insert("spec".into(), spec.clone());
             }
+            label_namespace(object);
         }
         _ => {}
     }
+}
+
+/// A namespace can be selected by its name.
+fn label_namespace(namespace: &mut Object) {
+    let name = Value::from(namespace.name());
+    let labels = namespace
+        .metadata_mut()
+        .entry("labels")
+        .or_insert_with(|| Value::Object(Map::new()));
+    labels["kubernetes.io/metadata.name"] = name;
 }
 
 /// Coordinated leader election is off on a real server that was not asked for it, and its fields with it.

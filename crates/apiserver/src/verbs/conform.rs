@@ -21,7 +21,7 @@ pub(super) fn decode(
     encoding: Encoding,
     validation: FieldValidation,
 ) -> Result<(Object, Vec<String>), Status> {
-    let (value, duplicates) = media::read(body, encoding, &resource.kind)?;
+    let (value, duplicates) = media::read_object(body, encoding, resource)?;
     let value = as_kind(value, body, resource)?;
     let (object, unknown) =
         conform(value, resource, Source::Json).map_err(|why| cannot_be_handled(resource, &why))?;
@@ -53,6 +53,7 @@ pub(super) fn conform(
     let mut object =
         Object::new(value).ok_or("json: cannot unmarshal into an object with metadata".to_owned())?;
     defaults::fill(resource, &mut object);
+    unknown.sort_unstable();
     for path in &mut unknown {
         *path = format!("unknown field {path:?}");
     }

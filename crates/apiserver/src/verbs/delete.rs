@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{Answer, Api, DeleteOptions, ListOptions, options::Propagation, read::ListBody, rendered};
+use super::{Answer, Api, DeleteOptions, ListOptions, options::Propagation, rendered};
 use crate::{
     object::Object,
     particular,
@@ -12,7 +12,7 @@ use crate::{
     request::Target,
     selector::Selector,
     status::Status,
-    storage::{Change, Entry, Expect},
+    storage::{Change, Entry, Expect, Revision},
 };
 
 /// The finalizers that hold an object until its dependents are dealt with.
@@ -21,10 +21,18 @@ const ORPHAN: &str = "orphan";
 
 /// What a deletion did.
 pub(crate) enum Outcome {
-    /// The object is gone; this was its last state.
-    Gone(Arc<Entry>),
+    /// The object is gone.
+    Gone(Removed),
     /// The object waits for its finalizers or its grace period; this is how it looks.
     Waiting(Arc<Entry>),
+}
+
+/// An object that is gone.
+pub(crate) struct Removed {
+    /// Its last state, under the deletion's revision.
+    entry: Arc<Entry>,
+    /// The revision of its last state while it was there.
+    read_at: Revision,
 }
 
 impl Api {
@@ -32,7 +40,17 @@ impl Api {
         let resource = &target.resource;
         particular::may_delete(resource, &target.name)?;
         match self.delete_object(target, options)? {
-            Outcome::Gone(removed) => {
+            Outcome::Gone(removed) if resource.strategy.shows_deleted => {
+                self.after_removal(resource, &removed.entry);
+                let mut object = removed.entry.object.decode();
+                let json = object.encode(removed.read_at, &[]).json().clone();
+                Ok(Answer::Object {
+                    code: 200,
+                    json,
+                    warnings: Vec::new(),
+                })
+            }
+            Outcome::Gone(Removed { entry: removed, .. }) => {
                 self.after_removal(resource, &removed);
                 let uid = removed.object.decode().meta("uid").to_owned();
                 Ok(Answer::value(200, &success(resource, &target.name, &uid)))
@@ -66,7 +84,6 @@ impl Api {
         list: &ListOptions,
         selector: &Selector,
     ) -> Result<Answer, Status> {
-        let resource = &target.resource;
         let page = self.page(target, list, selector)?;
         for entry in &page.entries {
             let one = Target {
@@ -79,7 +96,7 @@ impl Api {
                 _ => {}
             }
         }
-        Ok(Answer::List(ListBody::new(resource, page)))
+        Ok(Answer::List(page))
     }
 
     /// Deletes an object in the state that was read; `None` if somebody else wrote in between.
@@ -92,7 +109,8 @@ impl Api {
         let old = entry.object.decode();
         check_preconditions(resource, entry, &old, options)?;
         let mut object = old.clone();
-        set_propagation(&mut object, options.propagation);
+        let default = resource.strategy.orphans.then_some(Propagation::Orphan);
+        set_propagation(&mut object, options.propagation.or(default));
         if !old.is_deleting() {
             particular::prepare_deletion(resource, &mut object);
         }
@@ -111,7 +129,10 @@ impl Api {
             return Ok(Some(if waits {
                 Outcome::Waiting(seen)
             } else {
-                Outcome::Gone(seen)
+                Outcome::Gone(Removed {
+                    entry: seen,
+                    read_at: entry.revision,
+                })
             }));
         }
         if object == old && waits {
@@ -119,11 +140,12 @@ impl Api {
         }
         let change = if waits { Change::Put } else { Change::Remove };
         let written = self.commit(resource, &mut object, Expect::At(entry.revision), change);
+        let read_at = entry.revision;
         Ok(written.ok().map(|entry| {
             if waits {
                 Outcome::Waiting(entry)
             } else {
-                Outcome::Gone(entry)
+                Outcome::Gone(Removed { entry, read_at })
             }
         }))
     }

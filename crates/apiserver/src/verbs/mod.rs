@@ -21,7 +21,7 @@ use serde_json::Value;
 
 pub(crate) use conform::normalize;
 pub(crate) use options::{DeleteOptions, FieldValidation, ListOptions, WriteOptions};
-pub(crate) use read::ListBody;
+pub(crate) use read::{ListBody, Page};
 pub(crate) use watch::WatchStream;
 
 use crate::{
@@ -55,14 +55,18 @@ pub(crate) enum Answer {
         json: Bytes,
         warnings: Vec<String>,
     },
-    /// A list, sent piece by piece.
-    List(ListBody),
+    /// A list, or a part of one.
+    List(Page),
+    /// Plain text.
+    Text(Bytes),
+    /// 204
+    Nothing,
     /// Events, until the watch ends.
     Watch(WatchStream),
 }
 
 impl Answer {
-    fn value(code: u16, value: &Value) -> Self {
+    pub(crate) fn value(code: u16, value: &Value) -> Self {
         Self::Object {
             code,
             json: value.to_string().into(),
@@ -73,7 +77,7 @@ impl Answer {
 
 impl Api {
     /// The object under a target's name, or the refusal that says there is none.
-    fn current(&self, target: &Target) -> Result<Arc<Entry>, Status> {
+    pub(crate) fn current(&self, target: &Target) -> Result<Arc<Entry>, Status> {
         let key = Key::new(&target.namespace, &target.name);
         let resource = &target.resource;
         self.storage

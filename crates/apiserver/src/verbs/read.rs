@@ -27,10 +27,27 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const PIECE: usize = 64 * 1024;
 
 /// A part of a list: what to show, and how to go on.
-pub(super) struct Page {
+pub(crate) struct Page {
     pub(super) revision: Revision,
-    pub(super) entries: Vec<Arc<Entry>>,
+    pub(crate) entries: Vec<Arc<Entry>>,
     next: Option<Next>,
+}
+
+impl Page {
+    /// The `metadata` of the list.
+    pub(crate) fn metadata(&self, resource: &Resource) -> Value {
+        let mut metadata = json!({"resourceVersion": self.revision.to_string()});
+        if resource.custom {
+            metadata["continue"] = "".into();
+        }
+        if let Some(next) = &self.next {
+            metadata["continue"] = next.token.as_str().into();
+            if let Some(remaining) = next.remaining {
+                metadata["remainingItemCount"] = remaining.into();
+            }
+        }
+        metadata
+    }
 }
 
 struct Next {
@@ -42,7 +59,8 @@ struct Next {
 impl Api {
     pub(crate) async fn get(&self, target: &Target, query: &Query) -> Result<Answer, Status> {
         if let Some(text) = query.text("resourceVersion") {
-            self.wait_for(parse_revision(text)?).await?;
+            let revision = parse_revision(text).map_err(Status::unexplained)?;
+            self.wait_for(revision).await?;
         }
         let entry = self.current(target)?;
         Ok(Answer::Object {
@@ -61,10 +79,7 @@ impl Api {
         if let At::NotOlderThan(revision) | At::Exact(revision) = options.at {
             self.wait_for(revision).await?;
         }
-        Ok(Answer::List(ListBody::new(
-            &target.resource,
-            self.page(target, options, selector)?,
-        )))
+        Ok(Answer::List(self.page(target, options, selector)?))
     }
 
     /// Waits a little for a revision that a client has seen elsewhere.
@@ -114,7 +129,7 @@ impl Api {
         })
     }
 
-    pub(super) fn snapshot(&self, target: &Target, at: Option<Revision>) -> Result<Snapshot, Status> {
+    pub(crate) fn snapshot(&self, target: &Target, at: Option<Revision>) -> Result<Snapshot, Status> {
         self.storage.snapshot(&target.resource.table, at).map_err(|_| {
             Status::expired(
                 "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter.",
@@ -127,15 +142,15 @@ impl Api {
 #[derive(Debug, PartialEq, Eq)]
 struct Token {
     revision: Revision,
-    /// The last key shown, `namespace/name` or, inside one namespace, `name`; closed by a NUL.
+    /// The last key shown, `/namespace/name` or, inside one namespace, `/name`; closed by a NUL.
     start: String,
 }
 
 impl Token {
     fn after(key: &Key, revision: Revision, namespace: Option<&str>) -> Self {
         let start = match namespace {
-            None if !key.namespace.is_empty() => format!("{}/{}\0", key.namespace, key.name),
-            _ => format!("{}\0", key.name),
+            None if !key.namespace.is_empty() => format!("/{}/{}\0", key.namespace, key.name),
+            _ => format!("/{}\0", key.name),
         };
         Self { revision, start }
     }
@@ -146,14 +161,20 @@ impl Token {
     }
 
     fn parse(text: &str) -> Result<Self, Status> {
-        let refuse = |why: &str| Status::bad_request(format!("continue key is not valid: {why}"));
+        let refuse = |why: &str| {
+            Status::bad_request(format!(
+                "invalid continue token: continue key is not valid: {why}"
+            ))
+        };
         let bytes = URL_SAFE_NO_PAD
             .decode(text.trim_end_matches('='))
             .map_err(|e| refuse(&e.to_string()))?;
-        let token: Value =
-            serde_json::from_slice(&bytes).map_err(|e| refuse(&format!("invalid continue token: {e}")))?;
+        let (token, _) = crate::json::read(&bytes).map_err(|why| refuse(&why))?;
         if token["v"] != "meta.k8s.io/v1" {
-            return Err(refuse("server does not recognize this encoded version"));
+            let version = token["v"].as_str().unwrap_or_default();
+            return Err(refuse(&format!(
+                "server does not recognize this encoded version {version}"
+            )));
         }
         let start = token["start"]
             .as_str()
@@ -195,17 +216,8 @@ enum Part {
 }
 
 impl ListBody {
-    pub(super) fn new(resource: &Resource, page: Page) -> Self {
-        let mut metadata = json!({"resourceVersion": page.revision.to_string()});
-        if resource.custom {
-            metadata["continue"] = "".into();
-        }
-        if let Some(next) = page.next {
-            metadata["continue"] = next.token.into();
-            if let Some(remaining) = next.remaining {
-                metadata["remainingItemCount"] = remaining.into();
-            }
-        }
+    pub(crate) fn new(resource: &Resource, page: Page) -> Self {
+        let metadata = page.metadata(resource);
         let kind = &resource.list_kind;
         let version = resource.api_version();
         Self {

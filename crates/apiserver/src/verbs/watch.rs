@@ -1,9 +1,11 @@
 //! Watch: a cursor into a table's history, turned into frames.
+//!
+//! The bytes of an object are shared by all watchers that show it; only the few bytes around it are a watch's own.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
 
 use super::{ListOptions, options::At, rendered};
@@ -13,6 +15,7 @@ use crate::{
     server::Shared,
     status::Status,
     storage::{Entry, Event, Expired, Revision},
+    view::View,
 };
 
 /// How often a quiet watch says how far it is, as the real server does.
@@ -32,10 +35,15 @@ pub(crate) struct WatchStream {
     api: Shared,
     target: Target,
     selector: Selector,
+    view: View,
+    /// Whether the columns of a table were sent.
+    columns_sent: bool,
     bookmarks: bool,
     /// Everything up to here was sent or did not concern this watch.
     cursor: Revision,
-    /// Frames that are ready to go.
+    /// What is still to be shown, in order. Entries are shared, not copied.
+    backlog: VecDeque<Item>,
+    /// Pieces of the frame that is being sent.
     ready: VecDeque<Bytes>,
     changes: tokio::sync::watch::Receiver<Revision>,
     ends: Instant,
@@ -44,12 +52,42 @@ pub(crate) struct WatchStream {
     failed: bool,
 }
 
+/// Something to be shown.
+enum Item {
+    Change(Kind, Arc<Entry>),
+    /// A whole frame that concerns no object: a bookmark or an error.
+    Notice(Bytes),
+}
+
+/// What happened to an object, from the watcher's point of view.
+#[derive(Clone, Copy)]
+enum Kind {
+    Added,
+    Modified,
+    Deleted,
+}
+
+impl Kind {
+    /// How a frame begins.
+    fn opening(self) -> Bytes {
+        Bytes::from_static(match self {
+            Self::Added => br#"{"type":"ADDED","object":"#,
+            Self::Modified => br#"{"type":"MODIFIED","object":"#,
+            Self::Deleted => br#"{"type":"DELETED","object":"#,
+        })
+    }
+}
+
+/// How every frame ends.
+const CLOSING: &[u8] = b"}\n";
+
 impl WatchStream {
     pub(crate) fn open(
         api: Shared,
         target: &Target,
         options: &ListOptions,
         selector: Selector,
+        view: View,
     ) -> Result<Self, Status> {
         let selector = if target.name.is_empty() {
             selector
@@ -66,8 +104,11 @@ impl WatchStream {
         let mut stream = Self {
             target: target.clone(),
             selector,
+            view,
+            columns_sent: false,
             bookmarks: options.bookmarks,
             cursor: Revision(0),
+            backlog: VecDeque::new(),
             ready: VecDeque::new(),
             changes,
             ends,
@@ -93,29 +134,34 @@ impl WatchStream {
     fn send_initial(&mut self, announce_end: bool) -> Result<(), Status> {
         let snapshot = self.api.snapshot(&self.target, None)?;
         let namespace = Some(&*self.target.namespace).filter(|namespace| !namespace.is_empty());
-        for entry in snapshot
+        let shown = snapshot
             .range(namespace, None)
-            .filter(|e| self.selector.matches(&e.object))
-        {
-            self.ready
-                .push_back(frame("ADDED", &rendered(entry, &self.target.resource)));
-        }
+            .filter(|e| self.selector.matches(&e.object));
+        self.backlog
+            .extend(shown.map(|entry| Item::Change(Kind::Added, entry.clone())));
         self.cursor = snapshot.revision;
-        if announce_end {
+        if announce_end && self.bookmarks {
             let bookmark = self.bookmark(json!({INITIAL_END: "true"}));
-            self.ready.push_back(bookmark);
+            self.backlog.push_back(Item::Notice(bookmark));
         }
         Ok(())
     }
 
-    /// The next frame; `None` when the watch is over.
-    pub(crate) async fn next_frame(&mut self) -> Option<Bytes> {
+    /// The next piece of a frame; `None` when the watch is over.
+    pub(crate) async fn next_piece(&mut self) -> Option<Bytes> {
         loop {
-            if let Some(frame) = self.ready.pop_front() {
-                return Some(frame);
+            if let Some(piece) = self.ready.pop_front() {
+                return Some(piece);
             }
-            if self.failed {
-                return None;
+            match self.backlog.pop_front() {
+                Some(Item::Notice(frame)) => return Some(frame),
+                Some(Item::Change(kind, entry)) => {
+                    let object = self.rendered(&entry);
+                    self.ready.extend([object, Bytes::from_static(CLOSING)]);
+                    return Some(kind.opening());
+                }
+                None if self.failed => return None,
+                None => {}
             }
             self.changes.mark_unchanged();
             match self
@@ -126,7 +172,7 @@ impl WatchStream {
                 Ok(events) => self.take(&events),
                 Err(expired) => self.fail(expired),
             }
-            if !self.ready.is_empty() || self.failed {
+            if !self.backlog.is_empty() {
                 continue;
             }
             let bookmark_at = match self.last_bookmark {
@@ -142,10 +188,24 @@ impl WatchStream {
         }
     }
 
+    /// An object in the form that the watcher asked for; in the usual one its bytes are shared.
+    fn rendered(&mut self, entry: &Entry) -> Bytes {
+        let json = rendered(entry, &self.target.resource);
+        if self.view == View::Object {
+            return json;
+        }
+        let object = serde_json::from_slice(&json).expect("encoded by this server");
+        let first = !std::mem::replace(&mut self.columns_sent, true);
+        self.view
+            .one(&self.target.resource, &object, self.api.world.now(), first)
+            .to_string()
+            .into()
+    }
+
     fn take(&mut self, events: &[Arc<Event>]) {
         for event in events {
             if self.concerns(event) {
-                self.ready.extend(self.shown(event));
+                self.backlog.extend(self.shown(event));
             }
             self.cursor = event.revision;
         }
@@ -156,30 +216,32 @@ impl WatchStream {
             && (self.target.namespace.is_empty() || *event.entry.key.namespace == *self.target.namespace)
     }
 
-    /// The frame of an event, from the selector's point of view.
-    fn shown(&self, event: &Event) -> Option<Bytes> {
+    /// An event from the selector's point of view.
+    fn shown(&self, event: &Event) -> Option<Item> {
         let matches = |entry: &Arc<Entry>| self.selector.matches(&entry.object);
         let was = event.previous.as_ref().is_some_and(matches);
         let is = !event.deleted && matches(&event.entry);
         let (kind, entry) = match (was, is) {
-            (false, true) => ("ADDED", &event.entry),
-            (true, true) => ("MODIFIED", &event.entry),
-            (true, false) if event.deleted => ("DELETED", &event.entry),
+            (false, true) => (Kind::Added, event.entry.clone()),
+            (true, true) => (Kind::Modified, event.entry.clone()),
+            (true, false) if event.deleted => (Kind::Deleted, event.entry.clone()),
             // It left the selection: gone for this watcher, with its last matching state under the new revision.
             (true, false) => {
                 let mut last = event.previous.as_ref()?.object.decode();
                 let object = last.encode(event.revision, &self.target.resource.selectable);
-                let key = event.entry.key.clone();
-                let entry = Entry {
-                    key,
-                    revision: event.revision,
-                    object,
-                };
-                return Some(frame("DELETED", &rendered(&entry, &self.target.resource)));
+                let (key, revision) = (event.entry.key.clone(), event.revision);
+                (
+                    Kind::Deleted,
+                    Arc::new(Entry {
+                        key,
+                        revision,
+                        object,
+                    }),
+                )
             }
             (false, false) => return None,
         };
-        Some(frame(kind, &rendered(entry, &self.target.resource)))
+        Some(Item::Change(kind, entry))
     }
 
     fn send_bookmark(&mut self) {
@@ -194,38 +256,33 @@ impl WatchStream {
         {
             self.cursor = self.cursor.max(current);
             let bookmark = self.bookmark(json!(null));
-            self.ready.push_back(bookmark);
+            self.backlog.push_back(Item::Notice(bookmark));
         }
     }
 
-    fn bookmark(&self, annotations: serde_json::Value) -> Bytes {
+    fn bookmark(&self, annotations: Value) -> Bytes {
         let resource = &self.target.resource;
         let mut object = json!({
             "kind": &*resource.kind,
             "apiVersion": resource.api_version(),
-            "metadata": {"resourceVersion": self.cursor.to_string(), "creationTimestamp": null},
+            "metadata": {"resourceVersion": self.cursor.to_string()},
         });
         if !annotations.is_null() {
             object["metadata"]["annotations"] = annotations;
         }
-        frame("BOOKMARK", object.to_string().as_bytes())
+        let shown = self.view.one(resource, &object, self.api.world.now(), false);
+        notice("BOOKMARK", &shown)
     }
 
     fn fail(&mut self, expired: Expired) {
         let Expired { requested, oldest } = expired;
         let status = Status::expired(format!("too old resource version: {requested} ({oldest})"));
-        self.ready
-            .push_back(frame("ERROR", status.to_value().to_string().as_bytes()));
+        self.backlog
+            .push_back(Item::Notice(notice("ERROR", &status.to_value())));
         self.failed = true;
     }
 }
 
-fn frame(kind: &str, object: &[u8]) -> Bytes {
-    let mut frame = Vec::with_capacity(object.len() + 40);
-    frame.extend_from_slice(b"{\"type\":\"");
-    frame.extend_from_slice(kind.as_bytes());
-    frame.extend_from_slice(b"\",\"object\":");
-    frame.extend_from_slice(object);
-    frame.extend_from_slice(b"}\n");
-    frame.into()
+fn notice(kind: &str, object: &Value) -> Bytes {
+    format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n").into()
 }

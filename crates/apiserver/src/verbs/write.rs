@@ -67,6 +67,7 @@ impl Api {
                 );
                 object.set_meta("name", name);
             }
+            strategies::named(resource, &mut object);
             let mut errors = validation::name(&object, resource.strategy.names);
             errors.extend(check(&object, resource));
             errors.extend(rules::check(resource, &object, None));
@@ -84,7 +85,7 @@ impl Api {
                     .storage
                     .get(&resource.table, &Key::new(object.namespace(), object.name()));
                 return match taken {
-                    Some(entry) => Err(exists(resource, &entry)),
+                    Some(entry) => Err(exists(resource, &object, &entry)),
                     None => Ok(dry(201, object, warnings)),
                 };
             }
@@ -98,7 +99,7 @@ impl Api {
                     });
                 }
                 Err(Conflict(Some(_))) if generated && attempt < 8 => object.set_meta("name", ""),
-                Err(Conflict(Some(entry))) => return Err(exists(resource, &entry)),
+                Err(Conflict(Some(entry))) => return Err(exists(resource, &object, &entry)),
                 Err(Conflict(None)) => unreachable!("a creation conflicts with an object"),
             }
         }
@@ -203,6 +204,46 @@ impl Api {
         Err(Status::modified(resource, &target.name))
     }
 
+    /// Changes an object as the server's own doing: reads, changes and writes until nobody came in between.
+    /// Returns the object as it is then.
+    pub(crate) fn modify(
+        &self,
+        target: &Target,
+        options: &WriteOptions,
+        mut change: impl FnMut(&mut Object) -> Result<(), Status>,
+    ) -> Result<Object, Status> {
+        let resource = &target.resource;
+        for _ in 0..RACES {
+            let entry = self.current(target)?;
+            let old = entry.object.decode();
+            let mut object = old.clone();
+            change(&mut object)?;
+            if resource.strategy.generation && desired_differs(&object, &old, resource) {
+                let generation = old
+                    .metadata()
+                    .get("generation")
+                    .and_then(Value::as_i64)
+                    .unwrap_or(0);
+                // Binding a pod decides nothing anew about it.
+                if target.subresource == "scale".into() {
+                    object.set_meta("generation", generation + 1);
+                }
+            }
+            let errors = check(&object, resource);
+            if !errors.is_empty() {
+                return Err(invalid(resource, &target.name, &errors));
+            }
+            if options.dry_run || object == old {
+                return Ok(object);
+            }
+            if let Ok(entry) = self.commit(resource, &mut object, Expect::At(entry.revision), Change::Put) {
+                self.after(resource, &entry);
+                return Ok(object);
+            }
+        }
+        Err(Status::modified(resource, &target.name))
+    }
+
     /// Writes a new state over the one that was read; `None` if somebody else was faster.
     fn replace(
         &self,
@@ -227,6 +268,7 @@ impl Api {
         warnings.extend(warnings::about(resource, &object, Some(old)));
         let _allotting = self.allot(resource, &mut object, Some(old), options)?;
         if options.dry_run {
+            object.keep_meta("resourceVersion", old);
             return Ok(Some(dry(200, object, warnings)));
         }
         // The last finalizer is gone: the object goes with it, and the client sees it once more as it was.
@@ -371,6 +413,21 @@ fn prepare_update(object: &mut Object, old: &Object, target: &Target) -> Vec<Fie
         object.keep_meta(key, old);
     }
     match &*target.subresource {
+        "finalize" => {
+            let finalizers = object.fields().get("spec").map(|spec| spec["finalizers"].clone());
+            *object = old.clone();
+            let spec = object
+                .fields_mut()
+                .entry("spec")
+                .or_insert_with(|| serde_json::json!({}));
+            match finalizers.filter(|list| list.as_array().is_some_and(|list| !list.is_empty())) {
+                Some(finalizers) => spec["finalizers"] = finalizers,
+                None => {
+                    spec.as_object_mut().map(|spec| spec.remove("finalizers"));
+                }
+            }
+            return errors;
+        }
         "status" => {
             let status = object.fields_mut().remove("status");
             let metadata = object.fields()["metadata"].clone();
@@ -443,8 +500,8 @@ fn desired_differs(object: &Object, old: &Object, resource: &Resource) -> bool {
     one_sided(object, old) || one_sided(old, object)
 }
 
-fn dry(code: u16, mut object: Object, warnings: Vec<String>) -> Answer {
-    object.metadata_mut().remove("resourceVersion");
+/// What would have been written. A new object has no revision yet, a changed one keeps its old one.
+fn dry(code: u16, object: Object, warnings: Vec<String>) -> Answer {
     Answer::Object {
         code,
         json: object.into_value().to_string().into(),
@@ -452,8 +509,11 @@ fn dry(code: u16, mut object: Object, warnings: Vec<String>) -> Answer {
     }
 }
 
-fn exists(resource: &Resource, entry: &Entry) -> Status {
-    if entry.object.decode().is_deleting() {
+fn exists(resource: &Resource, object: &Object, entry: &Entry) -> Status {
+    if !object.meta("generateName").is_empty() {
+        // The real server takes any clash of an object that could be generated a name for bad luck.
+        Status::no_unique_name(resource, &entry.key.name)
+    } else if entry.object.decode().is_deleting() {
         Status::being_deleted(resource, &entry.key.name)
     } else {
         Status::already_exists(resource, &entry.key.name)

@@ -9,6 +9,7 @@ enum Back {
     Page(&'static str, Option<&'static str>),
     ListFails(Cause),
     WatchFails(Cause),
+    Added(&'static str),
     Applied(&'static str),
     Deleted(&'static str),
     Bookmark(&'static str),
@@ -18,7 +19,7 @@ enum Back {
     /// The wait is over.
     Waited,
 }
-use Back::{Applied, Bookmark, Deleted, Ends, ListFails, Page, StreamFails, Waited, WatchFails};
+use Back::{Added, Applied, Bookmark, Deleted, Ends, ListFails, Page, StreamFails, Waited, WatchFails};
 
 const BUSY: Cause = Cause::TooManyRequests { retry_after: None };
 
@@ -57,7 +58,14 @@ fn answer(protocol: &mut ListWatch, now: &mut Instant, back: Back) -> Effect {
         StreamFails(cause) => protocol.input(&Input::StreamFailed(&failure(cause)), *now),
         Applied(resource_version) => protocol.input(
             &Input::Event {
-                event: Event::Applied,
+                event: Event::Modified,
+                resource_version,
+            },
+            *now,
+        ),
+        Added(resource_version) => protocol.input(
+            &Input::Event {
+                event: Event::Added,
                 resource_version,
             },
             *now,
@@ -246,6 +254,26 @@ fn a_watch_from_an_expired_version_leads_to_a_list() {
             ("list '10' all", Page("11", None), Effect::Replace),
         ]);
     }
+}
+
+/// A server that gives lists no version: its watches tell of everything first, in no order.
+#[test]
+fn a_watch_without_a_version_is_not_resumed_from_the_middle() {
+    play(&[
+        ("list '0' 500", Page("0", None), Effect::Replace),
+        ("watch '0'", Added("9"), Effect::Apply),
+        ("watch '0'", Added("3"), Effect::Apply),
+        ("watch '0'", Ends(60), Effect::None),
+        ("list '0' 500", Page("0", None), Effect::Replace),
+        ("watch '0'", StreamFails(BUSY), Effect::None),
+        ("wait", Waited, Effect::None),
+        ("list '0' 500", Page("0", None), Effect::Replace),
+        ("watch '0'", Added("9"), Effect::Apply),
+        ("watch '0'", Applied("12"), Effect::Apply),
+        ("watch '0'", Added("13"), Effect::Apply),
+        ("watch '0'", Ends(60), Effect::None),
+        ("watch '13'", Ends(60), Effect::None),
+    ]);
 }
 
 /// 52, 53.

@@ -1,0 +1,31 @@
+//! Measures Windlass and its rivals on the same cases, in turns, in the same run, and prints one table per subject.
+//!
+//! ```text
+//! cargo run --release -p windlass-bench -- queue
+//! ```
+//!
+//! A subject is a module with a list of cases and a list of rivals; adding one is adding an arm below. Figures are only
+//! worth quoting from a quiet machine.
+
+mod measure;
+mod queue;
+mod rivals;
+mod rounds;
+
+use std::alloc::System;
+
+use anyhow::bail;
+use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+fn main() -> anyhow::Result<()> {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["queue"] => queue::bench(),
+        // What `bench` starts for each measurement of ours.
+        ["measure", "queue", case] => queue::measure_case(case),
+        _ => bail!("name a subject: `queue`"),
+    }
+}

@@ -1,0 +1,41 @@
+//! One measurement of one case: a plain timing loop, with a count of allocations.
+
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use stats_alloc::Region;
+
+/// What one operation costs. Every contender prints it as JSON.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+pub(crate) struct Measurement {
+    /// Time per operation.
+    pub(crate) nanos: f64,
+    /// Calls to the allocator per operation.
+    pub(crate) allocations: f64,
+}
+
+/// Runs a case once to warm up and then for at least a quarter of a second. What `prepare` does is not counted.
+pub(crate) fn measure<T>(
+    operations: u32,
+    mut prepare: impl FnMut() -> T,
+    mut run: impl FnMut(&mut T),
+) -> Measurement {
+    run(&mut prepare());
+    let mut spent = Duration::ZERO;
+    let mut allocations = 0;
+    let mut total = 0.0;
+    while spent < Duration::from_millis(250) {
+        let mut prepared = prepare();
+        let region = Region::new(crate::ALLOCATOR);
+        let start = Instant::now();
+        run(&mut prepared);
+        spent += start.elapsed();
+        let change = region.change();
+        allocations += u32::try_from(change.allocations + change.reallocations).unwrap_or(u32::MAX);
+        total += f64::from(operations);
+    }
+    Measurement {
+        nanos: spent.as_secs_f64() * 1e9 / total,
+        allocations: f64::from(allocations) / total,
+    }
+}

@@ -1,0 +1,305 @@
+//! Runs kubectl through a proxy that writes down the exchanges it makes.
+//!
+//! ```text
+//!  kubectl ──plain HTTP──► Proxy ──kube::Client──► the server, wherever it is
+//!                            └──► what was asked and answered, in order of asking
+//! ```
+
+use std::{
+    path::{Path, PathBuf},
+    pin::Pin,
+    process::Stdio,
+    sync::{Arc, Mutex},
+    task::{Context as Polling, Poll},
+    time::Duration,
+};
+
+use anyhow::{Context, Result};
+use bytes::Bytes;
+use http::{HeaderMap, Response, header, request::Parts};
+use http_body::Frame;
+use http_body_util::BodyExt;
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::TokioIo;
+use kube::{Client, client::Body};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
+    net::TcpListener,
+    process::Command,
+    task::JoinSet,
+};
+
+use crate::run;
+
+/// How long a command may take.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A kubectl that talks to one server, in one namespace.
+pub struct Kubectl {
+    program: PathBuf,
+    address: String,
+    namespace: String,
+    /// kubectl's caches and home, so that nothing of this machine's owner plays a part.
+    home: TempDir,
+    log: Log,
+    /// Ends with this value.
+    _proxy: JoinSet<()>,
+}
+
+/// Each exchange is shared with its answer's body, which may pass long after the next one was asked for.
+type Log = Arc<Mutex<Vec<Arc<Mutex<Exchange>>>>>;
+
+#[derive(Clone, Default)]
+struct Exchange {
+    method: String,
+    target: String,
+    kind: String,
+    sent: Bytes,
+    status: u16,
+    headers: HeaderMap,
+    received: Vec<u8>,
+}
+
+/// The program, if this machine has one: among the control plane's binaries, or on the `PATH`.
+pub fn find() -> Option<PathBuf> {
+    windlass_cluster::kubectl().ok()
+}
+
+impl Kubectl {
+    /// Starts the proxy.
+    pub async fn start(program: &Path, client: Client, namespace: &str) -> Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = format!("http://{}", listener.local_addr()?);
+        let log = Log::default();
+        let mut proxy = JoinSet::new();
+        proxy.spawn(serve(listener, client, log.clone()));
+        Ok(Self {
+            program: program.to_owned(),
+            address,
+            namespace: namespace.to_owned(),
+            home: tempfile::tempdir()?,
+            log,
+            _proxy: proxy,
+        })
+    }
+
+    /// Runs one command line and tells what it said, asked and was answered.
+    pub async fn run(
+        &self,
+        arguments: &[String],
+        stdin: Option<String>,
+        lines: Option<usize>,
+    ) -> Result<Value> {
+        self.log.lock().expect("nobody panics with it").clear();
+        let mut command = Command::new(&self.program);
+        command
+            .args(arguments)
+            .args(["--server", &self.address, "--namespace", &self.namespace])
+            .arg("--cache-dir")
+            .arg(self.home.path().join("cache"))
+            .env_clear()
+            .env("HOME", self.home.path())
+            .env("KUBECONFIG", self.home.path().join("none"))
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .current_dir(self.home.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        let mut child = command.spawn().context("kubectl does not start")?;
+        let mut input = child.stdin.take().expect("piped");
+        input.write_all(stdin.unwrap_or_default().as_bytes()).await.ok();
+        drop(input);
+        let mut output = BufReader::new(child.stdout.take().expect("piped")).lines();
+        let mut errors = child.stderr.take().expect("piped");
+
+        let mut said = Vec::new();
+        let mut complaint = String::new();
+        let work = async {
+            while let Some(line) = output.next_line().await? {
+                said.push(line);
+                if lines.is_some_and(|wanted| said.len() >= wanted) {
+                    child.kill().await?;
+                    return Ok(None);
+                }
+            }
+            errors.read_to_string(&mut complaint).await?;
+            anyhow::Ok(Some(child.wait().await?.code()))
+        };
+        let exit = match tokio::time::timeout(LIMIT, work).await {
+            Ok(exit) => exit?,
+            Err(_) => return Ok(json!({"kubectl": arguments, "problem": "it did not end", "stdout": said})),
+        };
+        let log = std::mem::take(&mut *self.log.lock().expect("nobody panics with it"));
+        let log: Vec<_> = log
+            .iter()
+            .map(|exchange| exchange.lock().expect("nobody panics with it").clone())
+            .collect();
+        let (discovery, exchanges): (Vec<_>, Vec<_>) =
+            log.iter().partition(|exchange| exchange.is_discovery());
+        let mut discovery: Vec<_> = discovery.iter().map(|exchange| exchange.summary()).collect();
+        discovery.sort_unstable();
+        let mut outcome = json!({
+            "kubectl": arguments,
+            "stdout": said,
+            "stderr": complaint.lines().collect::<Vec<_>>(),
+            "discovery": discovery,
+            "exchanges": exchanges.iter().map(|exchange| exchange.outcome()).collect::<Vec<_>>(),
+        });
+        if let Some(code) = exit {
+            outcome["exit"] = code.into();
+        }
+        Ok(outcome)
+    }
+}
+
+impl Exchange {
+    /// Discovery and schemas: large, the same for every command, asked for in parallel and in no fixed order. Scenarios
+    /// of their own compare them; here it counts which of them were asked for.
+    fn is_discovery(&self) -> bool {
+        let path = self.target.split('?').next().unwrap_or_default();
+        let parts = path.split('/').filter(|part| !part.is_empty()).count();
+        self.method == "GET"
+            && match path.split('/').nth(1) {
+                Some("openapi") => true,
+                Some("api") => parts <= 2,
+                Some("apis") => parts <= 3,
+                _ => false,
+            }
+    }
+
+    fn summary(&self) -> String {
+        // The hash of a schema document is the server's own.
+        let target = self.target.split("?hash=").next().unwrap_or_default();
+        format!("{} {target} {}", self.method, self.status)
+    }
+
+    fn outcome(&self) -> Value {
+        let mut outcome = run::answer(self.status, &self.headers, &self.received);
+        if self.target.contains("watch=") {
+            outcome.retain(|key, _| !matches!(key.as_str(), "body" | "text"));
+            let events: Vec<Value> = serde_json::Deserializer::from_slice(&self.received)
+                .into_iter()
+                .map_while(Result::ok)
+                .collect();
+            outcome.insert("events".to_owned(), events.into());
+        }
+        let target = self.target.split_once('?').map_or_else(
+            || json!(self.target),
+            |(path, query)| {
+                let pairs: serde_json::Map<_, _> = form_urlencoded::parse(query.as_bytes())
+                    .map(|(key, value)| (key.into_owned(), value.into_owned().into()))
+                    .collect();
+                json!({"path": path, "query": pairs})
+            },
+        );
+        let mut request = json!({"method": self.method, "target": target});
+        if let Some((key, value)) = run::content(&self.kind, &self.sent) {
+            request["content-type"] = self.kind.clone().into();
+            request[key] = value;
+        }
+        outcome.insert("request".to_owned(), request);
+        Value::Object(outcome)
+    }
+}
+
+async fn serve(listener: TcpListener, client: Client, log: Log) {
+    let mut connections = JoinSet::new();
+    while let Ok((socket, _)) = listener.accept().await {
+        let (client, log) = (client.clone(), log.clone());
+        connections.spawn(async move {
+            let forward = service_fn(move |request| forward(client.clone(), log.clone(), request));
+            // What goes wrong on a connection is kubectl's to see.
+            let _ = http1::Builder::new()
+                .serve_connection(TokioIo::new(socket), forward)
+                .await;
+        });
+    }
+}
+
+async fn forward(client: Client, log: Log, request: http::Request<Incoming>) -> Result<Response<Tee>> {
+    let (parts, body) = request.into_parts();
+    let sent = body.collect().await?.to_bytes();
+    let exchange = Arc::new(Mutex::new(asked(&parts, sent.clone())));
+    log.lock().expect("nobody panics with it").push(exchange.clone());
+    let mut onward = http::Request::builder()
+        .method(parts.method)
+        .uri(parts.uri.path_and_query().context("no path")?.as_str());
+    if let Some(accept) = parts.headers.get(header::ACCEPT) {
+        let accept = accept.to_str()?;
+        onward = match parts.uri.path().starts_with("/openapi") {
+            true => onward.header(header::ACCEPT, accept),
+            false => onward.header(header::ACCEPT, without_protobuf(accept)),
+        };
+    }
+    for name in [header::CONTENT_TYPE, header::USER_AGENT, header::IF_NONE_MATCH] {
+        if let Some(value) = parts.headers.get(&name) {
+            onward = onward.header(name, value);
+        }
+    }
+    let response = client.send(onward.body(Body::from(sent))?).await?;
+    let (mut parts, body) = response.into_parts();
+    {
+        let mut exchange = exchange.lock().expect("nobody panics with it");
+        exchange.status = parts.status.as_u16();
+        exchange.headers = parts.headers.clone();
+    }
+    // The proxy's own connection frames the body anew.
+    parts.headers.remove(header::TRANSFER_ENCODING);
+    parts.headers.remove(header::CONNECTION);
+    Ok(Response::from_parts(parts, Tee { body, exchange }))
+}
+
+/// kubectl takes JSON wherever it would take protobuf, and JSON can be read in a recording.
+fn without_protobuf(accept: &str) -> String {
+    let kept: Vec<_> = accept
+        .split(',')
+        .filter(|kind| !kind.contains("protobuf"))
+        .collect();
+    if kept.is_empty() {
+        return "application/json".to_owned();
+    }
+    kept.join(",")
+}
+
+fn asked(parts: &Parts, sent: Bytes) -> Exchange {
+    let kind = parts.headers.get(header::CONTENT_TYPE);
+    Exchange {
+        method: parts.method.to_string(),
+        target: parts.uri.to_string(),
+        kind: kind
+            .and_then(|kind| kind.to_str().ok())
+            .unwrap_or_default()
+            .to_owned(),
+        sent,
+        ..Exchange::default()
+    }
+}
+
+/// A body that is written down while it passes.
+struct Tee {
+    body: Body,
+    exchange: Arc<Mutex<Exchange>>,
+}
+
+impl http_body::Body for Tee {
+    type Data = Bytes;
+    type Error = kube::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Polling<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.body).poll_frame(context);
+        if let Poll::Ready(Some(Ok(frame))) = &polled
+            && let Some(bytes) = frame.data_ref()
+        {
+            let mut exchange = this.exchange.lock().expect("nobody panics with it");
+            exchange.received.extend_from_slice(bytes);
+        }
+        polled
+    }
+}

@@ -1,0 +1,484 @@
+//! Takes out of outcomes what no two servers share, and nothing else.
+//!
+//! - uids become `U1`, `U2`, … in order of appearance, generated names end in `G1`, …, cluster IPs are `IP1`, …
+//! - revisions of objects become their rank among all of the scenario, `R1`, `R2`, …: order and equality stay. The
+//!   revision of a list, a bookmark or a continue token becomes that of the newest object it can contain, because a real
+//!   server's own writes move it on at any time.
+//! - times near now become `T` with their precision; a time that the scenario wrote itself stays.
+//! - ages in tables become `AGE`; tokens are opened and show their claims; what kubectl chooses by chance is `CHANCE`.
+//!
+//! Absent, null and empty stay different.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::LazyLock,
+};
+
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use jiff::{SignedDuration, Timestamp};
+use regex::{Captures, Regex};
+use serde_json::{Map, Value};
+
+use crate::{Scenario, run::group};
+
+/// Whether `metadata.managedFields` takes part. Both servers must write it first; until the embedded one does, it would
+/// drown every other difference.
+const MANAGED_FIELDS: bool = false;
+
+/// Further from now than this, a time was not made during the run.
+const NEAR: SignedDuration = SignedDuration::from_hours(48);
+
+/// Groups of scenarios end with this; those of others are not this one's business.
+const FOREIGN: &str = ".example.com";
+
+fn pattern(text: &str) -> Regex {
+    Regex::new(text).expect("a constant")
+}
+
+static UID: LazyLock<Regex> =
+    LazyLock::new(|| pattern("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"));
+static TIME: LazyLock<Regex> =
+    LazyLock::new(|| pattern(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.(\d+))?(?:Z|[+-]\d\d:\d\d)"));
+static BASE: LazyLock<Regex> = LazyLock::new(|| pattern(r#"generateName"?: *"?([^"},\s]+)"#));
+/// Of a schema document.
+static HASH: LazyLock<Regex> = LazyLock::new(|| pattern("hash=[0-9A-F]+"));
+static AGE: LazyLock<Regex> = LazyLock::new(|| pattern(r"^(?:\d+[smhd])+$"));
+static AGE_IN_TEXT: LazyLock<Regex> = LazyLock::new(|| pattern(r"\b(?:\d+m)?\d+s\b"));
+static IP: LazyLock<Regex> = LazyLock::new(|| pattern(r"^\d+\.\d+\.\d+\.\d+$"));
+static REVISION_LINE: LazyLock<Regex> = LazyLock::new(|| pattern(r#"(resourceVersion"?: ")(\d+)"#));
+/// Where messages name a revision.
+static REVISION: LazyLock<Regex> = LazyLock::new(|| pattern(r"(current: |in record \()(\d+)"));
+
+/// The outcomes of one run, so that they can be compared with those of another one.
+pub fn normalise(scenario: &Scenario, outcomes: Vec<Value>) -> Vec<Value> {
+    let mut names = Names {
+        scenario,
+        group: group(&scenario.name),
+        now: Timestamp::now(),
+        bases: bases(&scenario.text),
+        uids: BTreeMap::new(),
+        generated: BTreeMap::new(),
+        addresses: BTreeMap::new(),
+        revisions: Vec::new(),
+    };
+    let mut revisions = BTreeSet::new();
+    for outcome in &outcomes {
+        names.collect(outcome, &mut revisions);
+    }
+    names.revisions = revisions.into_iter().collect();
+    outcomes
+        .into_iter()
+        .map(|outcome| names.replace("", outcome))
+        .collect()
+}
+
+/// What stands for what in one scenario.
+struct Names<'a> {
+    scenario: &'a Scenario,
+    group: String,
+    now: Timestamp,
+    /// What generated names begin with, and what they look like.
+    bases: Vec<(String, Regex)>,
+    uids: BTreeMap<String, String>,
+    generated: BTreeMap<String, String>,
+    addresses: BTreeMap<String, String>,
+    /// Of objects, ascending.
+    revisions: Vec<u64>,
+}
+
+impl Names<'_> {
+    fn collect(&mut self, value: &Value, revisions: &mut BTreeSet<u64>) {
+        match value {
+            Value::String(text) => {
+                for found in UID.find_iter(text) {
+                    number(&mut self.uids, found.as_str(), "U");
+                }
+                self.collect_generated(text);
+            }
+            Value::Array(items) => {
+                for item in items {
+                    self.collect(item, revisions);
+                }
+            }
+            Value::Object(fields) => {
+                if let Some(metadata) = fields.get("metadata") {
+                    self.collect_metadata(metadata, revisions);
+                }
+                for key in ["clusterIP", "clusterIPs"] {
+                    self.collect_addresses(fields.get(key).unwrap_or(&Value::Null));
+                }
+                // The order must not depend on that of a server's keys.
+                let mut sorted: Vec<_> = fields.iter().collect();
+                sorted.sort_unstable_by_key(|(key, _)| *key);
+                for (key, value) in sorted {
+                    if key != "managedFields" || MANAGED_FIELDS {
+                        self.collect(value, revisions);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn collect_metadata(&mut self, metadata: &Value, revisions: &mut BTreeSet<u64>) {
+        if metadata["uid"].is_string() {
+            let revision = metadata["resourceVersion"].as_str();
+            revisions.extend(revision.and_then(|revision| revision.parse::<u64>().ok()));
+        }
+    }
+
+    /// Names that begin as the scenario wished, wherever they are said: a refused one is only in the message.
+    fn collect_generated(&mut self, text: &str) {
+        for (base, pattern) in &self.bases {
+            for found in pattern.find_iter(text) {
+                if !self.generated.contains_key(found.as_str()) {
+                    let replacement = format!("{base}G{}", self.generated.len() + 1);
+                    self.generated.insert(found.as_str().to_owned(), replacement);
+                }
+            }
+        }
+    }
+
+    fn collect_addresses(&mut self, value: &Value) {
+        match value {
+            Value::String(text) if IP.is_match(text) => number(&mut self.addresses, text, "IP"),
+            Value::Array(items) => items.iter().for_each(|item| self.collect_addresses(item)),
+            _ => {}
+        }
+    }
+
+    fn replace(&self, key: &str, value: Value) -> Value {
+        match value {
+            Value::String(text) => self.replace_text(key, &text),
+            Value::Number(_) if key == "nodePort" || key == "healthCheckNodePort" => "PORT".into(),
+            Value::Array(items) => items
+                .into_iter()
+                .filter(|item| !self.is_foreign(item))
+                .map(|item| match key {
+                    "cells" if item.as_str().is_some_and(|cell| AGE.is_match(cell)) => "AGE".into(),
+                    "stdout" | "stderr" => self.replace_line(item),
+                    "columnDefinitions" => self.replace(key, self.without_prose(item)),
+                    _ => self.replace(key, item),
+                })
+                .collect(),
+            Value::Object(fields) if key == "metadata" => self.replace_metadata(fields),
+            Value::Object(fields) => self.replace_fields(fields),
+            other => other,
+        }
+    }
+
+    fn replace_fields(&self, fields: Map<String, Value>) -> Value {
+        let is_schema = fields.contains_key("openapi");
+        let fields = fields
+            .into_iter()
+            .filter(|(key, _)| !(key.contains(FOREIGN) && !key.contains(&self.group)))
+            .map(|(key, value)| {
+                let value = if is_schema {
+                    self.without_prose(value)
+                } else {
+                    value
+                };
+                let name = self.replace_names(&key);
+                (name, self.replace(&key, value))
+            });
+        Value::Object(fields.collect())
+    }
+
+    fn replace_metadata(&self, mut fields: Map<String, Value>) -> Value {
+        if !MANAGED_FIELDS {
+            fields.remove("managedFields");
+        }
+        let is_object = fields.contains_key("uid");
+        let mut replaced = Map::new();
+        for (key, value) in fields {
+            let value = match (key.as_str(), &value) {
+                ("resourceVersion", Value::String(text)) => self.revision(text, is_object),
+                ("continue", Value::String(token)) => self.token(token),
+                _ => self.replace(&key, value),
+            };
+            replaced.insert(key, value);
+        }
+        Value::Object(replaced)
+    }
+
+    fn replace_text(&self, key: &str, text: &str) -> Value {
+        match key {
+            "resourceVersion" => return self.revision(text, false),
+            "serverAddress" => return "ADDRESS".into(),
+            // kubectl spreads the ends of its watches.
+            "timeoutSeconds" => return "CHANCE".into(),
+            "token" => return self.claims(text),
+            _ => {}
+        }
+        let replaced = self.replace_names(&self.replace_quoted(text));
+        let replaced = REVISION.replace_all(&replaced, |found: &Captures<'_>| {
+            format!("{}{}", &found[1], self.rank(&found[2]))
+        });
+        Value::String(replaced.into_owned())
+    }
+
+    /// Some messages quote a whole object, as JSON in a string; the order of its keys is nobody's business.
+    fn replace_quoted(&self, text: &str) -> String {
+        let Some(start) = text.find(r#""{\""#) else {
+            return text.to_owned();
+        };
+        let mut literals = serde_json::Deserializer::from_str(&text[start..]).into_iter::<String>();
+        let Some(Ok(literal)) = literals.next() else {
+            return text.to_owned();
+        };
+        let end = start + literals.byte_offset();
+        match serde_json::from_str::<Value>(&literal) {
+            Ok(object) => {
+                let object = self.replace("", object).to_string();
+                let quoted = Value::String(object).to_string();
+                format!("{}{quoted}{}", &text[..start], self.replace_quoted(&text[end..]))
+            }
+            Err(_) => text.to_owned(),
+        }
+    }
+
+    /// A line that kubectl wrote; also its tables show ages.
+    fn replace_line(&self, line: Value) -> Value {
+        match line {
+            Value::String(text) => {
+                let text = self.replace_names(&text);
+                let text = REVISION_LINE.replace_all(&text, |found: &Captures<'_>| {
+                    format!("{}{}", &found[1], self.rank(&found[2]))
+                });
+                AGE_IN_TEXT.replace_all(&text, "AGE").into_owned().into()
+            }
+            other => other,
+        }
+    }
+
+    fn replace_names(&self, text: &str) -> String {
+        let replaced = UID.replace_all(text, |found: &Captures<'_>| {
+            self.uids.get(&found[0]).unwrap_or(&found[0].to_owned()).clone()
+        });
+        let replaced = TIME.replace_all(&replaced, |found: &Captures<'_>| self.time(found));
+        let replaced = HASH.replace_all(&replaced, "hash=HASH");
+        let mut replaced = replaced.into_owned();
+        for (name, replacement) in self.generated.iter().chain(&self.addresses) {
+            if replaced.contains(name.as_str()) {
+                replaced = replaced.replace(name.as_str(), replacement);
+            }
+        }
+        replaced
+    }
+
+    fn time(&self, found: &Captures<'_>) -> String {
+        let near = found[0]
+            .parse::<Timestamp>()
+            .is_ok_and(|time| time.duration_since(self.now).abs() < NEAR);
+        match (near, found.get(1).map(|digits| digits.len())) {
+            (false, _) => found[0].to_owned(),
+            (true, None) => "T".to_owned(),
+            (true, Some(6)) => "T.micro".to_owned(),
+            (true, Some(digits)) => format!("T.{digits}"),
+        }
+    }
+
+    /// What has no meaning as a revision, such as `0` and the empty one, stays.
+    fn revision(&self, text: &str, is_object: bool) -> Value {
+        match text.parse::<u64>() {
+            Ok(1..) if is_object => self.rank(text).into(),
+            Ok(revision) if revision >= self.revisions.first().copied().unwrap_or(1) => {
+                self.rank(text).into()
+            }
+            Ok(1..) => "R0".into(),
+            _ => text.into(),
+        }
+    }
+
+    /// The number of objects' revisions up to this one.
+    fn rank(&self, text: &str) -> String {
+        let revision = text.parse().unwrap_or(0);
+        format!("R{}", self.revisions.partition_point(|known| *known <= revision))
+    }
+
+    /// Tokens that the scenario made up stay; those of a server are opened.
+    fn token(&self, token: &str) -> Value {
+        let opened = URL_SAFE_NO_PAD
+            .decode(token.trim_end_matches('='))
+            .ok()
+            .and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
+        match opened {
+            Some(Value::Object(mut fields)) => {
+                if let Some(revision) = fields.get("rv").and_then(Value::as_i64).filter(|rv| *rv > 0) {
+                    fields.insert("rv".to_owned(), self.rank(&revision.to_string()).into());
+                }
+                self.replace_fields(fields)
+            }
+            _ => token.into(),
+        }
+    }
+
+    /// What a signed token says; how it is signed is the server's own business.
+    fn claims(&self, token: &str) -> Value {
+        let opened = token
+            .split('.')
+            .nth(1)
+            .and_then(|claims| URL_SAFE_NO_PAD.decode(claims).ok())
+            .and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
+        let Some(Value::Object(mut claims)) = opened else {
+            return token.into();
+        };
+        for (key, replacement) in [("exp", "T"), ("iat", "T"), ("nbf", "T"), ("jti", "UNIQUE")] {
+            if let Some(value) = claims.get_mut(key) {
+                *value = replacement.into();
+            }
+        }
+        self.replace_fields(claims)
+    }
+
+    /// Descriptions of the built-in kinds, their columns and schemas: prose that is not ours to ship. What the
+    /// scenario itself says stays, and so does what is made from it.
+    fn without_prose(&self, value: Value) -> Value {
+        match value {
+            Value::Object(fields) => {
+                let kept = fields.into_iter().filter(|(key, value)| {
+                    key != "description"
+                        || value.as_str().is_none_or(|text| {
+                            !text.is_empty() && self.scenario.text.contains(text)
+                                || text.starts_with("Custom resource definition")
+                        })
+                });
+                Value::Object(
+                    kept.map(|(key, value)| (key, self.without_prose(value)))
+                        .collect(),
+                )
+            }
+            Value::Array(items) => items.into_iter().map(|item| self.without_prose(item)).collect(),
+            other => other,
+        }
+    }
+
+    /// An entry of discovery that belongs to another scenario on the same server.
+    fn is_foreign(&self, item: &Value) -> bool {
+        let name = match item {
+            Value::String(path) if path.starts_with('/') => Some(path.as_str()),
+            Value::Object(fields) if fields.contains_key("versions") => item["metadata"]["name"]
+                .as_str()
+                .or_else(|| item["name"].as_str()),
+            _ => None,
+        };
+        name.is_some_and(|name| name.contains(FOREIGN) && !name.contains(&self.group))
+    }
+}
+
+/// The prefixes for which the scenario wants names; they are cut so that the name stays within 63 characters.
+fn bases(text: &str) -> Vec<(String, Regex)> {
+    let cut = |base: String| {
+        let base = base.get(..58).unwrap_or(&base).to_owned();
+        let looks = pattern(&format!(
+            r"{}[bcdfghjklmnpqrstvwxz2456789]{{5}}\b",
+            regex::escape(&base)
+        ));
+        (base, looks)
+    };
+    let own = BASE.captures_iter(text).map(|found| found[1].to_owned());
+    // The volume that admission adds to pods.
+    own.chain(["kube-api-access-".to_owned()]).map(cut).collect()
+}
+
+fn number(names: &mut BTreeMap<String, String>, text: &str, letter: &str) {
+    if !names.contains_key(text) {
+        names.insert(text.to_owned(), format!("{letter}{}", names.len() + 1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn normalised(text: &str, outcomes: Value) -> Value {
+        let text = format!("about: a test\nsteps: []\n# {text}\n");
+        let scenario = Scenario::parse("s", text).expect("a scenario");
+        let Value::Array(outcomes) = outcomes else {
+            panic!("a list");
+        };
+        normalise(&scenario, outcomes).into()
+    }
+
+    #[test]
+    fn revisions_keep_their_order_and_equality() {
+        let uid = "11111111-1111-1111-1111-111111111111";
+        let object = |revision: &str| json!({"metadata": {"uid": uid, "resourceVersion": revision}});
+        let list = |revision: &str| json!({"metadata": {"resourceVersion": revision}});
+        let outcomes = json!([
+            object("100"),
+            object("90"),
+            object("100"),
+            list("95"),
+            list("70"),
+            list("0"),
+            list("")
+        ]);
+        let revisions: Vec<_> = normalised("", outcomes)
+            .as_array()
+            .expect("a list")
+            .iter()
+            .map(|outcome| outcome["metadata"]["resourceVersion"].clone())
+            .collect();
+        assert_eq!(json!(revisions), json!(["R2", "R1", "R2", "R1", "R0", "0", ""]));
+    }
+
+    #[test]
+    fn only_times_near_now_are_replaced_and_their_precision_stays() {
+        let now = Timestamp::now();
+        let second = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let micro = now.strftime("%Y-%m-%dT%H:%M:%S.000001Z").to_string();
+        let outcomes =
+            json!([{"a": second, "b": micro, "c": "2020-01-01T00:00:00Z", "d": format!("at {second}!")}]);
+        let expected = json!([{"a": "T", "b": "T.micro", "c": "2020-01-01T00:00:00Z", "d": "at T!"}]);
+        assert_eq!(normalised("", outcomes), expected);
+    }
+
+    #[test]
+    fn generated_names_are_numbered_wherever_they_stand() {
+        let outcomes = json!([{"metadata": {"name": "gen-bcdfg"}}, {"message": "x \"gen-bcdfg\" and gen-xxxxx, not gen-other-things"}]);
+        let expected = json!([{"metadata": {"name": "gen-G1"}}, {"message": "x \"gen-G1\" and gen-G2, not gen-other-things"}]);
+        assert_eq!(normalised("generateName: gen-", outcomes), expected);
+    }
+
+    #[test]
+    fn prose_goes_but_what_the_scenario_says_stays() {
+        let column = |text: &str| json!([{"columnDefinitions": [{"name": "A", "description": text}]}]);
+        let without = json!([{"columnDefinitions": [{"name": "A"}]}]);
+        assert_eq!(normalised("how many", column("Long prose.")), without);
+        assert_eq!(normalised("how many", column("")), without);
+        assert_eq!(normalised("how many", column("how many")), column("how many"));
+        let elsewhere = json!([{"description": "data, not prose"}]);
+        assert_eq!(normalised("", elsewhere.clone()), elsewhere);
+    }
+
+    #[test]
+    fn an_object_inside_a_message_is_compared_as_an_object() {
+        let quoted = |text: &str| json!([{"message": format!("patch: {}: no", Value::from(text))}]);
+        let a = quoted(r#"{"b":1,"a":2,"metadata":{"managedFields":[]}}"#);
+        let b = quoted(r#"{"metadata":{},"a":2,"b":1}"#);
+        assert_eq!(normalised("", a), normalised("", b.clone()));
+        assert_ne!(normalised("", quoted(r#"{"a":2}"#)), normalised("", b));
+    }
+
+    #[test]
+    fn continue_tokens_are_opened() {
+        let token = URL_SAFE_NO_PAD.encode(r#"{"v":"meta.k8s.io/v1","rv":5,"start":"a"}"#);
+        let outcomes = json!([{"metadata": {"continue": token}}, {"metadata": {"continue": "made-up"}}]);
+        let expected = json!([
+            {"metadata": {"continue": {"v": "meta.k8s.io/v1", "rv": "R0", "start": "a"}}},
+            {"metadata": {"continue": "made-up"}},
+        ]);
+        assert_eq!(normalised("", outcomes), expected);
+    }
+
+    #[test]
+    fn groups_of_other_scenarios_are_left_out() {
+        let group = |name: &str| json!({"name": name, "versions": []});
+        let outcomes =
+            json!([{"groups": [group("apps"), group("s.example.com"), group("other.example.com")]}]);
+        let expected = json!([{"groups": [group("apps"), group("s.example.com")]}]);
+        assert_eq!(normalised("", outcomes), expected);
+    }
+}

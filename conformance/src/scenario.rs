@@ -1,0 +1,353 @@
+//! A scenario as it is written down.
+
+use std::{collections::BTreeMap, path::Path};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
+use serde_json::Value;
+
+/// A sequence of steps on a namespace of its own.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// The file's name without its extension; also the name of the namespace.
+    pub name: String,
+    /// The file's text: what it says itself is not prose of the server's.
+    pub text: String,
+    /// Names for what is written often.
+    pub variables: BTreeMap<String, String>,
+    /// What happens, in order.
+    pub steps: Vec<Step>,
+}
+
+/// One step, under a name that is unique in its scenario.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// What recordings and [differences](crate::compare::Differences) call it.
+    pub name: String,
+    /// The value of `{{each}}`.
+    pub each: Option<String>,
+    /// What is done.
+    pub action: Action,
+}
+
+/// What a step does.
+#[derive(Clone, Debug)]
+pub enum Action {
+    /// A request, and its answer.
+    Request(Request),
+    /// A request, again and again until its answer is as wished; only the last answer is recorded.
+    Until(Request, Wish),
+    /// Opens a stream that goes on until the end of the scenario; its events are recorded here.
+    Watch {
+        /// What later waits call it.
+        stream: String,
+        /// How it is opened.
+        request: Request,
+        /// Whether bookmarks are recorded. On a real server they come when they come, so only by wish.
+        bookmarks: bool,
+    },
+    /// Waits until a stream has got so far.
+    Wait {
+        /// Which stream.
+        stream: String,
+        /// How many recorded events it has in all.
+        events: usize,
+        /// Whether the server has ended it.
+        closed: bool,
+    },
+    /// A kubectl command line; the exchanges it makes are recorded.
+    Kubectl {
+        /// Without the program's name.
+        arguments: Vec<String>,
+        /// Its standard input.
+        stdin: Option<String>,
+        /// Ends it after so many lines of output, for a command that watches.
+        lines: Option<usize>,
+    },
+}
+
+/// An HTTP request with placeholders.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// `GET`, and so on.
+    pub method: String,
+    /// With the query, if it needs no encoding.
+    pub path: String,
+    /// Parameters to be encoded and appended.
+    pub query: Vec<(String, String)>,
+    /// Beside `Content-Type`.
+    pub headers: BTreeMap<String, String>,
+    /// The content type of the body.
+    pub content_type: String,
+    /// What is sent.
+    pub body: Payload,
+    /// Variables to be set from the answer, by JSON pointer.
+    pub capture: BTreeMap<String, String>,
+}
+
+/// What is sent.
+#[derive(Clone, Debug)]
+pub enum Payload {
+    /// Nothing.
+    Empty,
+    /// A JSON value, in whose strings placeholders are filled in.
+    Json(Value),
+    /// Text, as it is but for the placeholders.
+    Text(String),
+}
+
+/// The answer that is waited for.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Wish {
+    /// Its status code. Default: 200.
+    #[serde(default = "ok")]
+    pub status: u16,
+    /// Where to look in it. Default: nowhere.
+    #[serde(default)]
+    pub pointer: Option<String>,
+    /// What must be there.
+    #[serde(default)]
+    pub equals: Value,
+}
+
+fn ok() -> u16 {
+    200
+}
+
+/// The file's form.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    /// For the reader only.
+    #[serde(rename = "about")]
+    _about: String,
+    #[serde(default, rename = "let")]
+    variables: BTreeMap<String, String>,
+    steps: Vec<Line>,
+}
+
+/// A step's form: exactly one of `get` … `options`, `wait`, `kubectl` and `define` says what it is.
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    step: String,
+    /// Carries the step out once for each of these.
+    #[serde(default)]
+    each: Vec<String>,
+    get: Option<String>,
+    head: Option<String>,
+    options: Option<String>,
+    post: Option<String>,
+    put: Option<String>,
+    patch: Option<String>,
+    delete: Option<String>,
+    /// A CRD to be created; two more steps wait until it is served.
+    define: Option<Value>,
+    wait: Option<String>,
+    kubectl: Option<Vec<String>>,
+
+    #[serde(default)]
+    query: BTreeMap<String, String>,
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
+    #[serde(rename = "type")]
+    content_type: Option<String>,
+    body: Option<Value>,
+    raw: Option<String>,
+    #[serde(default)]
+    capture: BTreeMap<String, String>,
+    until: Option<Wish>,
+    watch: Option<String>,
+    #[serde(default)]
+    bookmarks: bool,
+    #[serde(default)]
+    events: usize,
+    #[serde(default)]
+    closed: bool,
+    stdin: Option<String>,
+    lines: Option<usize>,
+}
+
+impl Scenario {
+    /// Reads one file.
+    pub fn read(path: &Path) -> Result<Self> {
+        let text =
+            std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        Self::parse(&name, text).with_context(|| format!("{} is not a scenario", path.display()))
+    }
+
+    /// Understands a file's text.
+    pub fn parse(name: &str, text: String) -> Result<Self> {
+        let file: File = serde_yaml_ng::from_str(&text)?;
+        let mut steps = Vec::new();
+        for line in file.steps {
+            let title = line.step.clone();
+            line.expand(&mut steps)
+                .with_context(|| format!("step `{title}`"))?;
+        }
+        let mut names: Vec<_> = steps.iter().map(|step| &step.name).collect();
+        names.sort_unstable();
+        if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+            bail!("two steps are called `{}`", twice[0]);
+        }
+        Ok(Self {
+            name: name.to_owned(),
+            text,
+            variables: file.variables,
+            steps,
+        })
+    }
+
+    /// Whether it needs a kubectl.
+    pub fn needs_kubectl(&self) -> bool {
+        self.steps
+            .iter()
+            .any(|step| matches!(step.action, Action::Kubectl { .. }))
+    }
+}
+
+impl Line {
+    fn expand(mut self, steps: &mut Vec<Step>) -> Result<()> {
+        let each = std::mem::take(&mut self.each);
+        if each.is_empty() {
+            return self.push(None, steps);
+        }
+        for value in each {
+            self.clone().push(Some(value), steps)?;
+        }
+        Ok(())
+    }
+
+    fn push(mut self, each: Option<String>, steps: &mut Vec<Step>) -> Result<()> {
+        let name = match &each {
+            Some(value) => format!("{} {value}", self.step),
+            None => self.step.clone(),
+        };
+        let mut add = |name: String, action| {
+            let each = each.clone();
+            steps.push(Step { name, each, action });
+        };
+        if let Some(definition) = self.define.take() {
+            for (suffix, action) in definition_steps(definition)? {
+                add(format!("{name}{suffix}"), action);
+            }
+            return Ok(());
+        }
+        add(name, self.action()?);
+        Ok(())
+    }
+
+    fn action(self) -> Result<Action> {
+        if let Some(stream) = self.wait {
+            ensure!(
+                self.events > 0 || self.closed,
+                "`wait` needs `events` or `closed`"
+            );
+            let (events, closed) = (self.events, self.closed);
+            return Ok(Action::Wait {
+                stream,
+                events,
+                closed,
+            });
+        }
+        if let Some(arguments) = self.kubectl {
+            let (stdin, lines) = (self.stdin, self.lines);
+            return Ok(Action::Kubectl {
+                arguments,
+                stdin,
+                lines,
+            });
+        }
+        let mut targets = [
+            ("GET", self.get),
+            ("HEAD", self.head),
+            ("OPTIONS", self.options),
+            ("POST", self.post),
+            ("PUT", self.put),
+            ("PATCH", self.patch),
+            ("DELETE", self.delete),
+        ]
+        .into_iter()
+        .filter_map(|(method, path)| Some((method, path?)));
+        let (Some((method, path)), None) = (targets.next(), targets.next()) else {
+            bail!(
+                "it must have exactly one of get, head, options, post, put, patch, delete, define, wait, kubectl"
+            );
+        };
+        let request = Request {
+            method: method.to_owned(),
+            path,
+            query: self.query.into_iter().collect(),
+            headers: self.headers,
+            content_type: self.content_type.unwrap_or_else(|| "application/json".to_owned()),
+            body: match (self.body, self.raw) {
+                (None, None) => Payload::Empty,
+                (Some(json), None) => Payload::Json(json),
+                (None, Some(text)) => Payload::Text(text),
+                (Some(_), Some(_)) => bail!("it has both `body` and `raw`"),
+            },
+            capture: self.capture,
+        };
+        Ok(match (self.until, self.watch) {
+            (None, None) => Action::Request(request),
+            (Some(wish), None) => Action::Until(request, wish),
+            (None, Some(stream)) => Action::Watch {
+                stream,
+                request,
+                bookmarks: self.bookmarks,
+            },
+            (Some(_), Some(_)) => bail!("it has both `until` and `watch`"),
+        })
+    }
+}
+
+/// Creates a CRD, waits until it is established, and until its first served version is served.
+fn definition_steps(definition: Value) -> Result<[(&'static str, Action); 3]> {
+    let text = |pointer: &str| {
+        definition
+            .pointer(pointer)
+            .and_then(Value::as_str)
+            .with_context(|| format!("the definition has no {pointer}"))
+    };
+    let version = definition["spec"]["versions"]
+        .as_array()
+        .and_then(|versions| versions.iter().find(|version| version["served"] == true))
+        .and_then(|version| version["name"].as_str())
+        .context("the definition serves no version")?;
+    let served = format!(
+        "/apis/{}/{version}/{}",
+        text("/spec/group")?,
+        text("/spec/names/plural")?
+    );
+    let all = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let one = format!("{all}/{}", text("/metadata/name")?);
+    let get = |path: String| Request {
+        method: "GET".to_owned(),
+        path,
+        query: Vec::new(),
+        headers: BTreeMap::new(),
+        content_type: "application/json".to_owned(),
+        body: Payload::Empty,
+        capture: BTreeMap::new(),
+    };
+    let wish = |pointer: Option<&str>, equals: Value| Wish {
+        status: 200,
+        pointer: pointer.map(str::to_owned),
+        equals,
+    };
+    let create = Request {
+        method: "POST".to_owned(),
+        body: Payload::Json(definition.clone()),
+        ..get(all.to_owned())
+    };
+    Ok([
+        ("", Action::Request(create)),
+        (
+            " established",
+            Action::Until(get(one), wish(Some("/status/conditions/1/status"), "True".into())),
+        ),
+        (" served", Action::Until(get(served), wish(None, Value::Null))),
+    ])
+}

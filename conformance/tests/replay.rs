@@ -1,0 +1,66 @@
+//! Every scenario, run on the embedded server, says what the real server said when it was recorded.
+
+use std::{path::Path, process::ExitCode, sync::Arc};
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use windlass_conformance::{
+    Scenario,
+    compare::{Differences, compare},
+    corpus::{self, Shelf},
+    kubectl, normalise, run, target,
+};
+
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    let scenarios = corpus::scenarios(Shelf::Scenarios, &[]).expect("the scenarios can be read");
+    let meant = Differences::read(&corpus::root().join("differences.toml"));
+    let meant = Arc::new(meant.expect("the differences can be read"));
+    let kubectl: Option<Arc<Path>> = kubectl::find().map(Into::into);
+
+    let named: Vec<_> = scenarios.iter().map(|scenario| scenario.name.clone()).collect();
+    let known = meant.clone();
+    let mut trials = vec![Trial::test(
+        "differences name scenarios that exist",
+        move || match known
+            .scenarios()
+            .find(|name| !named.iter().any(|known| known == name))
+        {
+            Some(name) => Err(format!("there is no scenario {name}").into()),
+            None => Ok(()),
+        },
+    )];
+    for scenario in scenarios {
+        let (kubectl, meant) = (kubectl.clone(), meant.clone());
+        let ignored = scenario.needs_kubectl() && kubectl.is_none();
+        let reason = if ignored { "no kubectl on this machine" } else { "" };
+        trials.push(
+            Trial::test(scenario.name.clone(), move || {
+                replay(&scenario, kubectl.as_deref(), &meant)
+            })
+            .with_kind(reason)
+            .with_ignored_flag(ignored),
+        );
+    }
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+fn replay(scenario: &Scenario, kubectl: Option<&Path>, meant: &Differences) -> Result<(), Failed> {
+    let expected = corpus::load(&scenario.name)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        // Without a socket, nothing but the clock is waited for, and a timeout takes no time.
+        .start_paused(!scenario.needs_kubectl())
+        .build()?;
+    let raw = runtime.block_on(async { run::run(scenario, &target::embedded(), kubectl).await })?;
+    let got = normalise::normalise(scenario, raw);
+    let (differences, unused) = meant.apply(&scenario.name, compare(&expected, &got));
+    if differences.is_empty() && unused.is_empty() {
+        return Ok(());
+    }
+    let differences: Vec<_> = differences.iter().map(ToString::to_string).collect();
+    Err(format!(
+        "(- real, + ours)\n{}\nexcused for nothing: {unused:?}",
+        differences.join("\n")
+    )
+    .into())
+}

@@ -1,0 +1,171 @@
+//! OpenAPI v3: what the server tells tools about its resources.
+//!
+//! ```text
+//!   /openapi/v3              which documents there are, each with its hash
+//!   /openapi/v3/apis/apps/v1 one document a group and version: operations, and the schemas that they reach
+//! ```
+//!
+//! kubectl reads a document to learn whether the server validates fields (`fieldValidation`), to explain kinds, and to
+//! build strategic merge patches. Documents are made when they are asked for, from the facts of the registry, and hold no
+//! prose but what CRDs bring along.
+
+mod operations;
+mod schemas;
+
+use std::{
+    collections::HashMap,
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::{Arc, LazyLock},
+};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use serde_json::{Map, Value, json};
+
+use crate::registry::{Catalogue, group_version};
+
+/// A document as it is sent.
+pub(crate) struct Document {
+    pub(crate) json: Bytes,
+    pub(crate) hash: String,
+}
+
+impl Document {
+    pub(crate) fn new(value: &Value) -> Self {
+        let json = value.to_string();
+        let hash = hash(&json);
+        Self {
+            json: json.into(),
+            hash,
+        }
+    }
+}
+
+/// Tells documents apart; the same content gives the same hash within a process, which is all that an entity tag needs.
+pub(crate) fn hash(text: &str) -> String {
+    let half = |salt: u8| {
+        let mut hasher = DefaultHasher::new();
+        (salt, text).hash(&mut hasher);
+        hasher.finish()
+    };
+    format!("{:016X}{:016X}", half(0), half(1))
+}
+
+/// The path of a group version's document below `/openapi/v3/`.
+fn path(group: &str, version: &str) -> String {
+    let prefix = if group.is_empty() { "api" } else { "apis" };
+    format!("{prefix}/{}", group_version(group, version))
+}
+
+/// `/openapi/v3`
+pub(crate) fn index(catalogue: &Catalogue) -> Value {
+    let mut paths = Map::new();
+    for group in &catalogue.groups {
+        for version in &group.versions {
+            let path = path(&group.name, version);
+            let hash = &document(catalogue, &group.name, version).hash;
+            paths.insert(
+                path.clone(),
+                json!({"serverRelativeURL": format!("/openapi/v3/{path}?hash={hash}")}),
+            );
+        }
+    }
+    json!({"paths": paths})
+}
+
+/// The document at a path below `/openapi/v3/`, if there is one.
+pub(crate) fn find(catalogue: &Catalogue, wanted: &str) -> Option<Arc<Document>> {
+    let versions = catalogue
+        .groups
+        .iter()
+        .flat_map(|g| g.versions.iter().map(move |v| (&*g.name, &**v)));
+    let (group, version) = versions
+        .into_iter()
+        .find(|(group, version)| path(group, version) == wanted)?;
+    Some(document(catalogue, group, version))
+}
+
+/// A group version's document. Those of built-in kinds alone are made once per process.
+fn document(catalogue: &Catalogue, group: &str, version: &str) -> Arc<Document> {
+    static BUILT_IN: LazyLock<Mutex<HashMap<String, Arc<Document>>>> = LazyLock::new(Mutex::default);
+    if catalogue
+        .of_version(group, version)
+        .any(|resource| resource.custom)
+    {
+        return Arc::new(make(catalogue, group, version));
+    }
+    let mut made = BUILT_IN.lock();
+    made.entry(path(group, version))
+        .or_insert_with(|| Arc::new(make(catalogue, group, version)))
+        .clone()
+}
+
+fn make(catalogue: &Catalogue, group: &str, version: &str) -> Document {
+    let mut paths = Map::new();
+    let mut components = schemas::Components::new();
+    for resource in catalogue.of_version(group, version) {
+        operations::add(resource, &mut paths, &mut components);
+    }
+    Document::new(&json!({
+        "openapi": "3.0.0",
+        "info": {"title": "Kubernetes", "version": "1.36"},
+        "paths": paths,
+        "components": {
+            "schemas": components.finish(),
+            "securitySchemes": {"BearerToken": {"type": "apiKey", "name": "authorization", "in": "header"}},
+        },
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry::Registry;
+
+    #[test]
+    fn every_reference_of_every_document_leads_to_a_schema() {
+        fn references(value: &Value, found: &mut Vec<String>) {
+            match value {
+                Value::Object(fields) => {
+                    found.extend(fields.get("$ref").and_then(Value::as_str).map(str::to_owned));
+                    fields.values().for_each(|v| references(v, found));
+                }
+                Value::Array(items) => items.iter().for_each(|v| references(v, found)),
+                _ => {}
+            }
+        }
+        let catalogue = Registry::new().catalogue();
+        let mut documents = 0;
+        for path in index(&catalogue)["paths"].as_object().expect("an object").keys() {
+            let document = find(&catalogue, path).expect("the index names it");
+            let value: Value = serde_json::from_slice(&document.json).expect("JSON");
+            let mut found = Vec::new();
+            references(&value, &mut found);
+            assert!(
+                !found.is_empty() || value["paths"].as_object().is_some_and(Map::is_empty),
+                "{path}"
+            );
+            for reference in found {
+                let pointer = reference.trim_start_matches('#');
+                assert!(value.pointer(pointer).is_some(), "{path}: {reference}");
+            }
+            documents += 1;
+        }
+        assert!(documents > 20, "{documents}");
+    }
+
+    #[test]
+    fn a_patch_says_that_it_validates_fields() {
+        let catalogue = Registry::new().catalogue();
+        let document = find(&catalogue, "apis/apps/v1").expect("served");
+        let value: Value = serde_json::from_slice(&document.json).expect("JSON");
+        let patch = &value["paths"]["/apis/apps/v1/namespaces/{namespace}/deployments/{name}"]["patch"];
+        assert_eq!(patch["x-kubernetes-group-version-kind"]["kind"], "Deployment");
+        let parameters = patch["parameters"].as_array().expect("a list");
+        assert!(
+            parameters
+                .iter()
+                .any(|p| p["name"] == "fieldValidation" && p["in"] == "query")
+        );
+    }
+}

@@ -1,0 +1,189 @@
+//! The schemas of a document: what its operations name, and whatever that reaches.
+
+use std::collections::{BTreeMap, HashSet};
+
+use serde_json::{Map, Value, json};
+
+use crate::registry::{Resource, schema_facts};
+
+const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
+
+/// Collects the schemas of one document.
+pub(super) struct Components {
+    done: BTreeMap<String, Value>,
+    /// Named somewhere, and not looked at yet.
+    wanted: Vec<String>,
+    seen: HashSet<String>,
+}
+
+impl Components {
+    pub(super) fn new() -> Self {
+        Self {
+            done: BTreeMap::new(),
+            wanted: Vec::new(),
+            seen: HashSet::new(),
+        }
+    }
+
+    /// A reference to a schema of `meta/v1`.
+    pub(super) fn meta(&mut self, name: &str) -> Value {
+        self.reference(&format!("{META}.{name}"))
+    }
+
+    /// References to a resource's kind and to its list.
+    pub(super) fn kind(&mut self, resource: &Resource) -> (Value, Value) {
+        if let Some(document) = &resource.document {
+            let name = custom_name(&resource.group, &resource.version, &resource.kind);
+            let list = custom_name(&resource.group, &resource.version, &resource.list_kind);
+            self.add_custom(resource, document, &name, &list);
+            return (to(&name), to(&list));
+        }
+        let mut of = |kind: &str| {
+            let key = format!("{}/{}/{kind}", resource.group, resource.version);
+            schema_facts()
+                .kinds
+                .get(&key)
+                .map_or(Value::Null, |name| self.reference(name))
+        };
+        (of(&resource.kind), of(&resource.list_kind))
+    }
+
+    /// A reference to the kind that a subresource answers with.
+    pub(super) fn named_kind(&mut self, group: &str, version: &str, kind: &str) -> Value {
+        let key = format!("{group}/{version}/{kind}");
+        schema_facts()
+            .kinds
+            .get(&key)
+            .map_or(Value::Null, |name| self.reference(name))
+    }
+
+    fn reference(&mut self, name: &str) -> Value {
+        if self.seen.insert(name.to_owned()) {
+            self.wanted.push(name.to_owned());
+        }
+        to(name)
+    }
+
+    /// Everything that was named, and everything that this names.
+    pub(super) fn finish(mut self) -> Value {
+        let facts = schema_facts();
+        while let Some(name) = self.wanted.pop() {
+            let Some(reduced) = facts.schemas.get(&name) else {
+                continue;
+            };
+            let mut schema = self.expanded(reduced);
+            let kinds: Vec<_> = facts
+                .kinds
+                .iter()
+                .filter(|(_, schema)| **schema == name)
+                .filter_map(|(key, _)| {
+                    let mut parts = key.splitn(3, '/');
+                    Some(json!({"group": parts.next()?, "version": parts.next()?, "kind": parts.next()?}))
+                })
+                .collect();
+            if !kinds.is_empty() {
+                schema["x-kubernetes-group-version-kind"] = kinds.into();
+            }
+            self.done.insert(name, schema);
+        }
+        self.done.into_iter().collect::<Map<_, _>>().into()
+    }
+
+    /// The published form of a reduced schema.
+    fn expanded(&mut self, reduced: &Value) -> Value {
+        let mut schema = Map::new();
+        for (key, value) in reduced.as_object().into_iter().flatten() {
+            let value = value.clone();
+            match key.as_str() {
+                "ref" => {
+                    let reference = self.reference(value.as_str().unwrap_or_default());
+                    // A reference with facts of its own stands in an `allOf`.
+                    if reduced.as_object().is_some_and(|fields| fields.len() == 1) {
+                        return reference;
+                    }
+                    schema.insert("allOf".into(), json!([reference]));
+                }
+                "oneOf" => {
+                    let types = value
+                        .as_array()
+                        .into_iter()
+                        .flatten()
+                        .map(|name| json!({"type": name}));
+                    schema.insert("oneOf".into(), types.collect());
+                }
+                "properties" => {
+                    let properties = value.as_object().into_iter().flatten();
+                    let expanded = properties.map(|(name, property)| (name.clone(), self.expanded(property)));
+                    schema.insert("properties".into(), expanded.collect::<Map<_, _>>().into());
+                }
+                "items" | "additionalProperties" => {
+                    let expanded = self.expanded(&value);
+                    schema.insert(key.clone(), expanded);
+                }
+                "listType"
+                | "listMapKeys"
+                | "mapType"
+                | "patchStrategy"
+                | "patchMergeKey"
+                | "intOrString"
+                | "preserveUnknownFields"
+                | "unions" => {
+                    schema.insert(extension(key), value);
+                }
+                _ => {
+                    schema.insert(key.clone(), value);
+                }
+            }
+        }
+        schema.into()
+    }
+
+    fn add_custom(&mut self, resource: &Resource, document: &Value, name: &str, list: &str) {
+        let gvk =
+            |kind: &str| json!([{"group": &*resource.group, "version": &*resource.version, "kind": kind}]);
+        let mut schema = document.clone();
+        let object_meta = self.meta("ObjectMeta");
+        schema["properties"]["apiVersion"] = json!({"type": "string"});
+        schema["properties"]["kind"] = json!({"type": "string"});
+        schema["properties"]["metadata"] = json!({"allOf": [object_meta]});
+        schema["x-kubernetes-group-version-kind"] = gvk(&resource.kind);
+        self.done.insert(name.to_owned(), schema);
+        let list_meta = self.meta("ListMeta");
+        self.done.insert(
+            list.to_owned(),
+            json!({
+                "type": "object",
+                "required": ["items"],
+                "properties": {
+                    "apiVersion": {"type": "string"},
+                    "kind": {"type": "string"},
+                    "metadata": {"allOf": [list_meta]},
+                    "items": {"type": "array", "items": to(name)},
+                },
+                "x-kubernetes-group-version-kind": gvk(&resource.list_kind),
+            }),
+        );
+    }
+}
+
+fn to(name: &str) -> Value {
+    json!({"$ref": format!("#/components/schemas/{name}")})
+}
+
+/// `listMapKeys` → `x-kubernetes-list-map-keys`
+fn extension(key: &str) -> String {
+    let mut name = "x-kubernetes-".to_owned();
+    for c in key.chars() {
+        if c.is_ascii_uppercase() {
+            name.push('-');
+        }
+        name.push(c.to_ascii_lowercase());
+    }
+    name
+}
+
+/// `io.example.v1.Foo` for the kind Foo of `example.io/v1`.
+fn custom_name(group: &str, version: &str, kind: &str) -> String {
+    let reversed: Vec<_> = group.split('.').rev().collect();
+    format!("{}.{version}.{kind}", reversed.join("."))
+}

@@ -1,0 +1,91 @@
+//! `pods/binding`: the scheduler puts a pod on a node.
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use super::done;
+use crate::{
+    media::{self, Encoding},
+    object::Object,
+    request::Target,
+    status::Status,
+    verbs::{Answer, Api, WriteOptions},
+};
+
+impl Api {
+    pub(super) fn bind(
+        &self,
+        target: &Target,
+        options: &WriteOptions,
+        body: &Bytes,
+        encoding: Encoding,
+    ) -> Result<Answer, Status> {
+        let binding = media::decode(body, encoding, "Binding")?;
+        let text = |pointer: &str| {
+            binding
+                .pointer(pointer)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+        };
+        let kind = text("/target/kind");
+        if !matches!(kind, "" | "Node") {
+            return Err(Status::unexplained(format!(
+                "target.kind: Unsupported value: {kind:?}: supported values: \"Node\", \"<empty>\""
+            )));
+        }
+        let node = text("/target/name");
+        if node.is_empty() {
+            return Err(Status::unexplained("target.name: Required value"));
+        }
+        let annotations = binding
+            .pointer("/metadata/annotations")
+            .and_then(Value::as_object);
+        let uid = text("/metadata/uid");
+        self.modify(target, options, |pod| {
+            let refuse = |why: String| Err(Status::binding_conflict(&target.name, &why));
+            if !uid.is_empty() && uid != pod.meta("uid") {
+                return refuse(format!(
+                    "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+                    pod.meta("uid")
+                ));
+            }
+            if pod.is_deleting() {
+                return refuse(format!("pod {} is being deleted, cannot be assigned to a host", target.name));
+            }
+            let assigned = pod.text_at("spec.nodeName");
+            if !assigned.is_empty() {
+                return refuse(format!("pod {} is already assigned to node {assigned:?}", target.name));
+            }
+            pod.fields_mut().entry("spec").or_insert_with(|| json!({}))["nodeName"] = node.into();
+            for (key, value) in annotations.into_iter().flatten() {
+                let kept = pod.metadata_mut().entry("annotations").or_insert_with(|| json!({}));
+                kept[key] = value.clone();
+            }
+            set_condition(
+                pod,
+                json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": self.world.now_text()}),
+            );
+            Ok(())
+        })?;
+        Ok(Answer::value(201, &done()))
+    }
+}
+
+/// Sets a condition of a pod's status, keeping the time of one that says the same already.
+pub(super) fn set_condition(pod: &mut Object, condition: Value) {
+    let status = pod.fields_mut().entry("status").or_insert_with(|| json!({}));
+    let mut conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+    match conditions
+        .iter_mut()
+        .find(|known| known["type"] == condition["type"])
+    {
+        Some(known) if known["status"] == condition["status"] => {
+            let since = known["lastTransitionTime"].clone();
+            *known = condition;
+            known["lastTransitionTime"] = since;
+        }
+        Some(known) => *known = condition,
+        None => conditions.push(condition),
+    }
+    status["conditions"] = conditions.into();
+}

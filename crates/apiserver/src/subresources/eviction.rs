@@ -1,0 +1,200 @@
+//! `pods/eviction`: a deletion that asks the disruption budgets first.
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use super::{binding::set_condition, done};
+use crate::{
+    media::{self, Encoding},
+    object::Object,
+    request::{Query, Target},
+    selector::LabelSelector,
+    status::Status,
+    verbs::{Answer, Api, DeleteOptions, WriteOptions},
+};
+
+/// How many evictions a budget may wait for to be confirmed.
+const UNCONFIRMED: usize = 2000;
+
+impl Api {
+    pub(super) fn evict(
+        &self,
+        target: &Target,
+        options: &WriteOptions,
+        body: &Bytes,
+        encoding: Encoding,
+    ) -> Result<Answer, Status> {
+        let eviction = media::decode(body, encoding, "Eviction")?;
+        let name = eviction
+            .pointer("/metadata/name")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        if !name.is_empty() && *name != *target.name {
+            return Err(Status::bad_request(
+                "name in URL does not match name in Eviction object",
+            ));
+        }
+        let mut deletion = DeleteOptions::of(&Query::default(), eviction.get("deleteOptions"))?;
+        deletion.dry_run |= options.dry_run;
+        let pod = self.current(target)?.object.decode();
+        if !ignores_budgets(&pod) {
+            self.ask_budgets(target, &pod, deletion.dry_run)?;
+        }
+        if !deletion.dry_run {
+            self.modify(target, options, |pod| {
+                set_condition(
+                    pod,
+                    json!({
+                        "type": "DisruptionTarget",
+                        "status": "True",
+                        "lastProbeTime": null,
+                        "lastTransitionTime": self.world.now_text(),
+                        "reason": "EvictionByEvictionAPI",
+                        "message": "Eviction API: evicting",
+                    }),
+                );
+                Ok(())
+            })?;
+        }
+        self.delete(
+            &Target {
+                subresource: "".into(),
+                ..target.clone()
+            },
+            &deletion,
+        )?;
+        Ok(Answer::value(201, &done()))
+    }
+
+    /// Takes one disruption from the budget that covers the pod.
+    fn ask_budgets(&self, target: &Target, pod: &Object, dry_run: bool) -> Result<(), Status> {
+        let catalogue = self.registry.catalogue();
+        let resource = catalogue
+            .find("policy", "v1", "poddisruptionbudgets")
+            .expect("built in");
+        let budgets = Target {
+            resource: resource.clone(),
+            namespace: target.namespace.clone(),
+            name: "".into(),
+            subresource: "".into(),
+            legacy_watch: false,
+        };
+        let labels: Vec<(&str, &str)> = pod.labels().collect();
+        let covers = |budget: &Object| {
+            let selector = budget
+                .fields()
+                .get("spec")
+                .map_or(&Value::Null, |spec| &spec["selector"]);
+            selector.is_object() && LabelSelector::of(selector).matches(|key| find(&labels, key))
+        };
+        let snapshot = self.snapshot(&budgets, None)?;
+        let mut covering = snapshot
+            .range(Some(&target.namespace), None)
+            .map(|entry| entry.object.decode())
+            .filter(covers);
+        let Some(budget) = covering.next() else {
+            return Ok(());
+        };
+        if covering.next().is_some() {
+            return Err(Status::several_budgets());
+        }
+        let one = Target {
+            name: budget.name().into(),
+            subresource: "status".into(),
+            ..budgets
+        };
+        let options = WriteOptions {
+            dry_run,
+            ..WriteOptions::default()
+        };
+        self.modify(&one, &options, |budget| {
+            self.take_disruption(budget, &target.name)
+        })?;
+        Ok(())
+    }
+
+    fn take_disruption(&self, budget: &mut Object, pod: &str) -> Result<(), Status> {
+        let name = budget.name().to_owned();
+        let generation = budget
+            .metadata()
+            .get("generation")
+            .and_then(Value::as_i64)
+            .unwrap_or(0);
+        let status = budget.fields_mut().entry("status").or_insert_with(|| json!({}));
+        let number = |key: &str| status[key].as_i64().unwrap_or(0);
+        if number("observedGeneration") < generation {
+            let why = format!("The disruption budget {name} is still being processed by the server.");
+            return Err(Status::eviction_refused(&why, Some(10)));
+        }
+        if status["disruptedPods"]
+            .as_object()
+            .is_some_and(|pods| pods.len() > UNCONFIRMED)
+        {
+            let why = "DisruptedPods map too big - too many evictions not confirmed by PDB controller";
+            return Err(Status::eviction_refused(why, None));
+        }
+        let allowed = number("disruptionsAllowed");
+        if allowed <= 0 {
+            return Err(Status::eviction_refused(&why_not(&name, status), None));
+        }
+        status["disruptionsAllowed"] = (allowed - 1).into();
+        status["disruptedPods"][pod] = self.world.now_text().into();
+        if allowed == 1 {
+            let condition = json!({
+                "type": "DisruptionAllowed",
+                "status": "False",
+                "observedGeneration": number_of(status, "observedGeneration"),
+                "lastTransitionTime": self.world.now_text(),
+                "reason": "InsufficientPods",
+                "message": "",
+            });
+            let others = status["conditions"].as_array().into_iter().flatten();
+            let kept = others.filter(|c| c["type"] != "DisruptionAllowed").cloned();
+            status["conditions"] = kept.chain([condition]).collect();
+        }
+        Ok(())
+    }
+}
+
+/// Pods that are not running, or are going anyway, disrupt nothing.
+fn ignores_budgets(pod: &Object) -> bool {
+    pod.is_deleting() || matches!(&*pod.text_at("status.phase"), "Succeeded" | "Failed" | "Pending")
+}
+
+fn why_not(name: &str, status: &Value) -> String {
+    let conditions = status["conditions"].as_array().into_iter().flatten();
+    let condition = conditions
+        .into_iter()
+        .find(|c| c["type"] == "DisruptionAllowed" && c["status"] == "False" && c["message"] != "");
+    let text = |key: &str| condition.and_then(|c| c[key].as_str()).unwrap_or_default();
+    let (healthy, desired) = (
+        number_of(status, "currentHealthy"),
+        number_of(status, "desiredHealthy"),
+    );
+    match condition {
+        Some(_) if text("reason") == "SyncFailed" => format!(
+            "The disruption budget {name} does not allow evicting pods currently because it failed sync: {}",
+            text("message")
+        ),
+        _ if healthy <= desired => {
+            format!("The disruption budget {name} needs {desired} healthy pods and has {healthy} currently")
+        }
+        Some(_) => format!(
+            "The disruption budget {name} does not allow evicting pods currently ({}): {}",
+            text("reason"),
+            text("message")
+        ),
+        None => format!("The disruption budget {name} does not allow evicting pods currently"),
+    }
+}
+
+fn number_of(status: &Value, key: &str) -> i64 {
+    status[key].as_i64().unwrap_or(0)
+}
+
+fn find<'a>(labels: &[(&'a str, &'a str)], key: &str) -> Option<&'a str> {
+    labels
+        .iter()
+        .find(|(name, _)| *name == key)
+        .map(|(_, value)| *value)
+}

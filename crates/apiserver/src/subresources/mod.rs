@@ -1,0 +1,70 @@
+//! Parts of objects with verbs of their own: scale, binding, eviction, log, finalize.
+//!
+//! `status` is not among them: it is the object itself with other fields kept, and goes the way of every update.
+
+mod binding;
+mod eviction;
+mod scale;
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use crate::{
+    media::Encoding,
+    patch::PatchKind,
+    request::{Target, Verb},
+    status::Status,
+    verbs::{Answer, Api, WriteOptions},
+};
+
+pub(crate) use scale::ScalePaths;
+
+/// The body of a request for a subresource, read as far as its verb says.
+pub(crate) enum Input {
+    None,
+    Object(Bytes, Encoding),
+    Patch(Bytes, PatchKind),
+}
+
+impl Api {
+    /// A verb on a part of an object.
+    pub(crate) fn subresource(
+        &self,
+        target: &Target,
+        verb: Verb,
+        options: &WriteOptions,
+        input: &Input,
+    ) -> Result<Answer, Status> {
+        match (&*target.subresource, verb, input) {
+            ("scale", Verb::Get, _) => self.get_scale(target),
+            ("scale", Verb::Update, Input::Object(body, encoding)) => {
+                self.update_scale(target, options, body, *encoding)
+            }
+            ("scale", Verb::Patch, Input::Patch(body, kind)) => {
+                self.patch_scale(target, options, body, *kind)
+            }
+            ("binding", Verb::Create, Input::Object(body, encoding)) => {
+                self.bind(target, options, body, *encoding)
+            }
+            ("eviction", Verb::Create, Input::Object(body, encoding)) => {
+                self.evict(target, options, body, *encoding)
+            }
+            ("log", Verb::Get, _) => self.log(target),
+            _ => Err(Status::no_such_resource()),
+        }
+    }
+
+    /// A pod's log. Before the pod is on a node there is none; after that, whoever runs it would have it.
+    fn log(&self, target: &Target) -> Result<Answer, Status> {
+        let pod = self.current(target)?.object.decode();
+        if pod.text_at("spec.nodeName").is_empty() {
+            return Ok(Answer::Nothing);
+        }
+        Ok(Answer::Text(Bytes::new()))
+    }
+}
+
+/// The answer of subresources that do something and have nothing to show for it.
+fn done() -> Value {
+    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})
+}

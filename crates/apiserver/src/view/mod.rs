@@ -1,0 +1,231 @@
+//! Other views of objects: tables for people, bare metadata for caches.
+//!
+//! A client asks for them by parameters of its `Accept` header (`application/json;as=Table;v=v1;g=meta.k8s.io`). They
+//! are made from the objects at the moment of answering; nothing of them is kept.
+
+mod age;
+mod cells;
+mod columns;
+mod json_path;
+mod pods;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+pub(crate) use json_path::JsonPath;
+
+use crate::{
+    registry::Resource,
+    request::Query,
+    schema::{FieldError, Problem},
+    status::Status,
+};
+
+/// What of an object is shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum View {
+    /// The object itself.
+    #[default]
+    Object,
+    /// `PartialObjectMetadata`, or the list of them.
+    Metadata,
+    /// `Table`
+    Table(Include),
+}
+
+/// What a table's rows carry besides their cells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Include {
+    None,
+    #[default]
+    Metadata,
+    Object,
+}
+
+impl View {
+    /// The view that a client would like, of the ones that there are.
+    ///
+    /// `list` says whether the answer is a list: bare metadata of a list has another name than that of one object.
+    pub(crate) fn of(
+        headers: &HeaderMap,
+        query: &Query,
+        resource: &Resource,
+        list: bool,
+    ) -> Result<Self, Status> {
+        let accept = headers
+            .get(http::header::ACCEPT)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default();
+        for offer in accept.split(',') {
+            let mut parts = offer.split(';').map(str::trim);
+            if !matches!(parts.next(), Some("application/json" | "application/yaml")) {
+                continue;
+            }
+            let mut wish = (None, None, None);
+            for part in parts {
+                match part.split_once('=') {
+                    Some(("as", value)) => wish.0 = Some(value),
+                    Some(("g", value)) => wish.1 = Some(value),
+                    Some(("v", value)) => wish.2 = Some(value),
+                    _ => {}
+                }
+            }
+            match wish {
+                (None, None, None) => return Ok(Self::Object),
+                (Some("Table"), Some("meta.k8s.io"), Some("v1")) => {
+                    return Ok(Self::Table(Include::of(query)?));
+                }
+                (Some("PartialObjectMetadata"), Some("meta.k8s.io"), Some("v1")) if list => {
+                    return Err(Status::wrong_shape(&format!(
+                        "you requested PartialObjectMetadata, but the requested object is a list ({})",
+                        go_type(resource, &resource.list_kind)
+                    )));
+                }
+                (Some("PartialObjectMetadataList"), Some("meta.k8s.io"), Some("v1")) if !list => {
+                    return Err(Status::wrong_shape(&format!(
+                        "you requested PartialObjectMetadataList, but the requested object is not a list ({})",
+                        go_type(resource, &resource.kind)
+                    )));
+                }
+                (
+                    Some("PartialObjectMetadata" | "PartialObjectMetadataList"),
+                    Some("meta.k8s.io"),
+                    Some("v1"),
+                ) => {
+                    return Ok(Self::Metadata);
+                }
+                _ => {}
+            }
+        }
+        Ok(Self::Object)
+    }
+
+    /// One object in this view. `first` is false for the later events of a watch, whose tables leave the columns out.
+    pub(crate) fn one(self, resource: &Resource, object: &Value, now: Timestamp, first: bool) -> Value {
+        match self {
+            Self::Object => object.clone(),
+            Self::Metadata => partial(object),
+            Self::Table(include) => {
+                let revision = &object["metadata"]["resourceVersion"];
+                let columns = if first {
+                    columns::definitions(resource)
+                } else {
+                    Value::Null
+                };
+                let rows = [row(resource, object, include, now)];
+                table(&json!({"resourceVersion": revision}), &columns, &rows)
+            }
+        }
+    }
+
+    /// A list in this view.
+    pub(crate) fn list<'a>(
+        self,
+        resource: &Resource,
+        metadata: &Value,
+        objects: impl Iterator<Item = Value> + 'a,
+        now: Timestamp,
+    ) -> Value {
+        match self {
+            Self::Object => json!({
+                "kind": &*resource.list_kind,
+                "apiVersion": resource.api_version(),
+                "metadata": metadata,
+                "items": objects.collect::<Vec<_>>(),
+            }),
+            Self::Metadata => {
+                let items: Vec<_> = objects.map(|object| partial(&object)).collect();
+                json!({
+                    "kind": "PartialObjectMetadataList",
+                    "apiVersion": "meta.k8s.io/v1",
+                    "metadata": metadata,
+                    // An empty list of these is no list.
+                    "items": if items.is_empty() { Value::Null } else { items.into() },
+                })
+            }
+            Self::Table(include) => {
+                let rows: Vec<_> = objects
+                    .map(|object| row(resource, &object, include, now))
+                    .collect();
+                let mut metadata = metadata.clone();
+                // A list of custom objects says that it has no continuation; its table does not.
+                if metadata["continue"] == "" {
+                    metadata.as_object_mut().map(|fields| fields.remove("continue"));
+                }
+                table(&metadata, &columns::definitions(resource), &rows)
+            }
+        }
+    }
+
+    /// An answer's JSON in this view; what is no object of the resource (a `Status`) stays as it is.
+    pub(crate) fn of_json(self, resource: &Resource, json: Bytes, now: Timestamp) -> Result<Bytes, Status> {
+        if self == Self::Object {
+            return Ok(json);
+        }
+        let value: Value = serde_json::from_slice(&json).map_err(|e| Status::internal(e.to_string()))?;
+        if value["kind"] != *resource.kind {
+            return Ok(json);
+        }
+        Ok(self.one(resource, &value, now, true).to_string().into())
+    }
+}
+
+impl Include {
+    fn of(query: &Query) -> Result<Self, Status> {
+        match query.text("includeObject") {
+            None | Some("Metadata") => Ok(Self::Metadata),
+            Some("None") => Ok(Self::None),
+            Some("Object") => Ok(Self::Object),
+            Some(other) => {
+                let problem = Problem::Invalid(
+                    other.into(),
+                    "must be 'Metadata', 'Object', 'None', or empty".into(),
+                );
+                let errors = [FieldError::new("includeObject", problem)];
+                Err(Status::invalid("meta.k8s.io", "TableOptions", "", &errors))
+            }
+        }
+    }
+}
+
+/// What Go calls the struct of a kind.
+fn go_type(resource: &Resource, kind: &str) -> String {
+    match &*resource.group {
+        _ if resource.custom => "*unstructured.Unstructured".to_owned(),
+        "" => format!("*core.{kind}"),
+        group => format!("*{}.{kind}", group.split('.').next().unwrap_or_default()),
+    }
+}
+
+fn partial(object: &Value) -> Value {
+    json!({
+        "kind": "PartialObjectMetadata",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": object["metadata"],
+    })
+}
+
+fn table(metadata: &Value, columns: &Value, rows: &[Value]) -> Value {
+    json!({
+        "kind": "Table",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": metadata,
+        "columnDefinitions": columns,
+        "rows": rows,
+    })
+}
+
+fn row(resource: &Resource, object: &Value, include: Include, now: Timestamp) -> Value {
+    let mut row = json!({"cells": cells::of(resource, object, now)});
+    if let Some(conditions) = pods::row_conditions(resource, object) {
+        row["conditions"] = conditions;
+    }
+    match include {
+        Include::None => row["object"] = Value::Null,
+        Include::Metadata => row["object"] = partial(object),
+        Include::Object => row["object"] = object.clone(),
+    }
+    row
+}

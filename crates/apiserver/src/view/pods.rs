@@ -1,0 +1,179 @@
+//! What a table says of a pod: how many containers are ready, and why the others are not.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::{
+    age,
+    cells::{items, number, or_none, text},
+};
+use crate::registry::Resource;
+
+/// Says of finished pods that they are finished, so that `kubectl get` can leave them out.
+pub(super) fn row_conditions(resource: &Resource, pod: &Value) -> Option<Value> {
+    if (&*resource.group, &*resource.kind) != ("", "Pod") {
+        return None;
+    }
+    let (reason, message) = match text(pod, "/status/phase") {
+        "Succeeded" => ("Succeeded", "The pod has completed successfully."),
+        "Failed" => ("Failed", "The pod failed."),
+        _ => return None,
+    };
+    Some(json!([{"type": "Completed", "status": "True", "reason": reason, "message": message}]))
+}
+
+/// `Name Ready Status Restarts Age IP Node Nominated_Node Readiness_Gates`
+pub(super) fn cells(pod: &Value, now: Timestamp) -> Vec<Value> {
+    let state = State::of(pod);
+    let restarts = match state.last_restart {
+        Some(last) if state.restarts > 0 => format!("{} ({} ago)", state.restarts, age::since(last, now)),
+        _ => state.restarts.to_string(),
+    };
+    vec![
+        text(pod, "/metadata/name").into(),
+        format!("{}/{}", state.ready, state.total).into(),
+        state.reason.into(),
+        restarts.into(),
+        age::since(text(pod, "/metadata/creationTimestamp"), now).into(),
+        or_none(text(pod, "/status/podIPs/0/ip")),
+        or_none(text(pod, "/spec/nodeName")),
+        or_none(text(pod, "/status/nominatedNodeName")),
+        readiness_gates(pod),
+    ]
+}
+
+struct State<'a> {
+    ready: usize,
+    total: usize,
+    reason: String,
+    restarts: i64,
+    last_restart: Option<&'a str>,
+}
+
+impl<'a> State<'a> {
+    fn of(pod: &'a Value) -> Self {
+        let phase = text(pod, "/status/phase");
+        let gated = items(pod, "/status/conditions")
+            .any(|c| c["type"] == "PodScheduled" && c["reason"] == "SchedulingGated");
+        let reason = match text(pod, "/status/reason") {
+            _ if gated => "SchedulingGated",
+            "" => phase,
+            reason => reason,
+        };
+        let sidecars = items(pod, "/spec/initContainers")
+            .filter(|c| c["restartPolicy"] == "Always")
+            .count();
+        let mut state = Self {
+            ready: 0,
+            total: items(pod, "/spec/containers").count() + sidecars,
+            reason: reason.to_owned(),
+            restarts: 0,
+            last_restart: None,
+        };
+        let initializing = state.look_at_init_containers(pod);
+        let initialized =
+            items(pod, "/status/conditions").any(|c| c["type"] == "Initialized" && c["status"] == "True");
+        if !initializing || initialized {
+            state.look_at_containers(pod);
+        }
+        if !text(pod, "/metadata/deletionTimestamp").is_empty() {
+            if text(pod, "/status/reason") == "NodeLost" {
+                "Unknown".clone_into(&mut state.reason);
+            } else if !matches!(phase, "Succeeded" | "Failed") {
+                "Terminating".clone_into(&mut state.reason);
+            }
+        }
+        state
+    }
+
+    fn note_restart(&mut self, status: &'a Value) {
+        self.restarts += status["restartCount"].as_i64().unwrap_or(0);
+        let finished = status["lastState"]["terminated"]["finishedAt"].as_str();
+        // RFC 3339 in UTC to the second: the order of the texts is the order of the times.
+        self.last_restart = self.last_restart.max(finished);
+    }
+
+    /// Says whether one of them still keeps the pod from starting, and why.
+    fn look_at_init_containers(&mut self, pod: &'a Value) -> bool {
+        let is_sidecar = |status: &Value| {
+            items(pod, "/spec/initContainers")
+                .any(|c| c["name"] == status["name"] && c["restartPolicy"] == "Always")
+        };
+        for (index, status) in items(pod, "/status/initContainerStatuses").enumerate() {
+            self.note_restart(status);
+            let terminated = status["state"].get("terminated");
+            let waiting = text(status, "/state/waiting/reason");
+            if terminated.is_some_and(|t| t["exitCode"] == 0) {
+                continue;
+            }
+            if is_sidecar(status) && status["started"] == true {
+                self.ready += usize::from(status["ready"] == true);
+                continue;
+            }
+            self.reason = match terminated {
+                Some(terminated) => format!("Init:{}", ended(terminated)),
+                None if !matches!(waiting, "" | "PodInitializing") => format!("Init:{waiting}"),
+                None => format!("Init:{index}/{}", items(pod, "/spec/initContainers").count()),
+            };
+            return true;
+        }
+        false
+    }
+
+    fn look_at_containers(&mut self, pod: &'a Value) {
+        let sidecars = items(pod, "/status/initContainerStatuses").filter(|status| {
+            items(pod, "/spec/initContainers")
+                .any(|c| c["name"] == status["name"] && c["restartPolicy"] == "Always")
+        });
+        (self.restarts, self.last_restart) = (0, None);
+        for status in sidecars {
+            self.note_restart(status);
+        }
+        let mut running = false;
+        let mut failure = None;
+        for status in items(pod, "/status/containerStatuses").rev() {
+            self.note_restart(status);
+            let waiting = text(status, "/state/waiting/reason");
+            if !waiting.is_empty() {
+                waiting.clone_into(&mut self.reason);
+            } else if let Some(terminated) = status["state"].get("terminated") {
+                self.reason = ended(terminated);
+                if terminated["exitCode"] != 0 {
+                    failure = Some(self.reason.clone());
+                }
+            } else if status["ready"] == true && status["state"].get("running").is_some() {
+                running = true;
+                self.ready += 1;
+            }
+        }
+        if self.reason == "Completed" {
+            let ready =
+                items(pod, "/status/conditions").any(|c| c["type"] == "Ready" && c["status"] == "True");
+            self.reason = match failure {
+                _ if running && ready => "Running".to_owned(),
+                Some(failure) => failure,
+                None if running => "NotReady".to_owned(),
+                None => return,
+            };
+        }
+    }
+}
+
+fn ended(terminated: &Value) -> String {
+    match (text(terminated, "/reason"), number(terminated, "/signal")) {
+        ("", 0) => format!("ExitCode:{}", number(terminated, "/exitCode")),
+        ("", signal) => format!("Signal:{signal}"),
+        (reason, _) => reason.to_owned(),
+    }
+}
+
+fn readiness_gates(pod: &Value) -> Value {
+    let gates: Vec<_> = items(pod, "/spec/readinessGates").collect();
+    if gates.is_empty() {
+        return "<none>".into();
+    }
+    let holds = |gate: &&&Value| {
+        items(pod, "/status/conditions").any(|c| c["type"] == gate["conditionType"] && c["status"] == "True")
+    };
+    format!("{}/{}", gates.iter().filter(holds).count(), gates.len()).into()
+}

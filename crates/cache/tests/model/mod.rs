@@ -1,0 +1,350 @@
+//! A small list/watch server in memory: versions, pages, history, compaction, and failures on demand.
+//!
+//! It answers only what a cache asks. Time in it is the test's: it waits for nothing.
+
+#![allow(dead_code, reason = "each test binary uses a part")]
+
+use std::{
+    collections::{BTreeMap, HashMap, VecDeque},
+    convert::Infallible,
+    sync::{Arc, Mutex, MutexGuard},
+};
+
+use futures::channel::mpsc;
+use http::{Request, Response};
+use http_body_util::{Either, Full, StreamBody};
+use serde_json::{Value, json};
+use windlass_cache::ObjectKey;
+
+type Bytes = bytes::Bytes;
+type Frames = mpsc::UnboundedReceiver<Result<http_body::Frame<Bytes>, std::io::Error>>;
+type Answer = Response<Either<Full<Bytes>, StreamBody<Frames>>>;
+
+/// Where `ConfigMap`s of all namespaces are.
+pub(crate) const CONFIG_MAPS: &str = "/api/v1/configmaps";
+
+/// Which requests a failure is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum On {
+    List,
+    /// A list request with a continue token.
+    NextPage,
+    Watch,
+}
+
+/// The server; clones are the same one.
+#[derive(Clone, Default)]
+pub(crate) struct Server(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    version: u64,
+    /// Versions before this are forgotten.
+    compacted: u64,
+    kinds: HashMap<String, Kind>,
+    failures: VecDeque<(On, u16)>,
+    requests: Vec<String>,
+    largest_page: Option<usize>,
+    silent: bool,
+}
+
+#[derive(Default)]
+struct Kind {
+    objects: BTreeMap<ObjectKey, Value>,
+    /// (version, frame), oldest first.
+    history: Vec<(u64, Bytes)>,
+    watches: Vec<mpsc::UnboundedSender<Result<http_body::Frame<Bytes>, std::io::Error>>>,
+}
+
+impl Server {
+    /// A server that knows the kinds at these paths.
+    pub(crate) fn with(paths: &[&str]) -> Self {
+        let server = Self::default();
+        for path in paths {
+            server.install(path);
+        }
+        server
+    }
+
+    pub(crate) fn client(&self) -> kube::Client {
+        let server = self.clone();
+        let service = tower::service_fn(move |request: Request<kube::client::Body>| {
+            let answer = server.answer(&request);
+            async move {
+                // A server that hangs never answers.
+                match answer {
+                    Some(answer) => Ok::<_, Infallible>(answer),
+                    None => std::future::pending().await,
+                }
+            }
+        });
+        kube::Client::new(service, "default")
+    }
+
+    pub(crate) fn install(&self, path: &str) {
+        self.state().kinds.entry(path.to_owned()).or_default();
+    }
+
+    /// The kind and everything of it is gone; its watches end.
+    pub(crate) fn uninstall(&self, path: &str) {
+        self.state().kinds.remove(path);
+    }
+
+    /// Creates or updates an object; a new one gets a UID of its own.
+    pub(crate) fn put(&self, path: &str, mut object: Value) {
+        let mut state = self.state();
+        state.version += 1;
+        let version = state.version;
+        let kind = state.kinds.get_mut(path).expect("the kind is installed");
+        let key = key_of(&object);
+        let known = kind.objects.get(&key);
+        let uid = known.map_or_else(
+            || json!(format!("uid-{version}")),
+            |known| known["metadata"]["uid"].clone(),
+        );
+        object["metadata"]["uid"] = uid;
+        object["metadata"]["resourceVersion"] = json!(version.to_string());
+        let event = if known.is_some() { "MODIFIED" } else { "ADDED" };
+        kind.objects.insert(key, object.clone());
+        kind.tell(version, &json!({ "type": event, "object": object }));
+    }
+
+    pub(crate) fn delete(&self, path: &str, key: &ObjectKey) {
+        let mut state = self.state();
+        let Some(mut object) = state
+            .kinds
+            .get_mut(path)
+            .and_then(|kind| kind.objects.remove(key))
+        else {
+            return;
+        };
+        state.version += 1;
+        let version = state.version;
+        object["metadata"]["resourceVersion"] = json!(version.to_string());
+        let kind = state.kinds.get_mut(path).expect("it had the object");
+        kind.tell(version, &json!({ "type": "DELETED", "object": object }));
+    }
+
+    /// Sends a frame to every watch of the kind as it is.
+    pub(crate) fn send(&self, path: &str, frame: &str) {
+        let mut state = self.state();
+        let kind = state.kinds.get_mut(path).expect("the kind is installed");
+        let line = Bytes::from(format!("{frame}\n"));
+        kind.watches.retain(|watch| {
+            watch
+                .unbounded_send(Ok(http_body::Frame::data(line.clone())))
+                .is_ok()
+        });
+    }
+
+    /// Forgets the history: a watch or a page from an older version is a 410.
+    pub(crate) fn compact(&self) {
+        let mut state = self.state();
+        state.version += 1;
+        state.compacted = state.version;
+        state.kinds.values_mut().for_each(|kind| kind.history.clear());
+    }
+
+    /// Ends every watch.
+    pub(crate) fn end_watches(&self) {
+        self.state()
+            .kinds
+            .values_mut()
+            .for_each(|kind| kind.watches.clear());
+    }
+
+    /// Breaks every watch's connection.
+    pub(crate) fn break_watches(&self) {
+        for kind in self.state().kinds.values_mut() {
+            for watch in kind.watches.drain(..) {
+                let _ = watch.unbounded_send(Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset)));
+            }
+        }
+    }
+
+    /// The next request of this sort gets this status.
+    pub(crate) fn fail(&self, on: On, status: u16) {
+        self.state().failures.push_back((on, status));
+    }
+
+    /// From now on answers no request, or every one.
+    pub(crate) fn hang(&self, silent: bool) {
+        self.state().silent = silent;
+    }
+
+    /// No page is larger than this, whatever is asked for.
+    pub(crate) fn page_size(&self, size: usize) {
+        self.state().largest_page = Some(size);
+    }
+
+    /// What was asked for so far, in short: `list rv=0 limit=500`, `watch rv=7`.
+    pub(crate) fn requests(&self) -> Vec<String> {
+        self.state().requests.clone()
+    }
+
+    /// How many watches are open.
+    pub(crate) fn watches(&self) -> usize {
+        self.state()
+            .kinds
+            .values()
+            .map(|kind| kind.watches.iter().filter(|watch| !watch.is_closed()).count())
+            .sum()
+    }
+
+    /// Every object of the kind with its version.
+    pub(crate) fn content(&self, path: &str) -> BTreeMap<String, String> {
+        let state = self.state();
+        let objects = state.kinds.get(path).map(|kind| &kind.objects);
+        objects
+            .into_iter()
+            .flatten()
+            .map(|(key, object)| (key.to_string(), version_of(object)))
+            .collect()
+    }
+
+    fn answer(&self, request: &Request<kube::client::Body>) -> Option<Answer> {
+        let mut state = self.state();
+        let query: HashMap<_, _> =
+            form_urlencoded::parse(request.uri().query().unwrap_or_default().as_bytes())
+                .into_owned()
+                .collect();
+        let get = |name: &str| query.get(name).map_or("", String::as_str);
+        let watching = get("watch") == "true";
+        let shown =
+            ["resourceVersion", "limit", "continue", "labelSelector"].map(|name| match (name, get(name)) {
+                (_, "") => String::new(),
+                ("resourceVersion", value) => format!(" rv={value}"),
+                (name, value) => format!(" {name}={value}"),
+            });
+        state.requests.push(format!(
+            "{}{}",
+            if watching { "watch" } else { "list" },
+            shown.concat()
+        ));
+        if state.silent {
+            return None;
+        }
+        let sort = |on| match on {
+            On::List => !watching,
+            On::NextPage => !watching && !get("continue").is_empty(),
+            On::Watch => watching,
+        };
+        if let Some(at) = state.failures.iter().position(|(on, _)| sort(*on)) {
+            let (_, code) = state.failures.remove(at).expect("it was found");
+            return Some(failure(code));
+        }
+        let State {
+            version,
+            compacted,
+            largest_page,
+            ..
+        } = *state;
+        let Some(kind) = state.kinds.get_mut(request.uri().path()) else {
+            return Some(failure(404));
+        };
+        Some(if watching {
+            kind.watch(get("resourceVersion").parse().unwrap_or(0), compacted)
+        } else {
+            let limit = get("limit")
+                .parse()
+                .unwrap_or(usize::MAX)
+                .min(largest_page.unwrap_or(usize::MAX));
+            kind.list(get("continue"), get("resourceVersion"), limit, version, compacted)
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().expect("no test panics while it holds the lock")
+    }
+}
+
+impl Kind {
+    fn tell(&mut self, version: u64, frame: &Value) {
+        let line = Bytes::from(format!("{frame}\n"));
+        self.history.push((version, line.clone()));
+        self.watches.retain(|watch| {
+            watch
+                .unbounded_send(Ok(http_body::Frame::data(line.clone())))
+                .is_ok()
+        });
+    }
+
+    fn watch(&mut self, from: u64, compacted: u64) -> Answer {
+        if from < compacted {
+            return failure(410);
+        }
+        let (sender, frames) = mpsc::unbounded();
+        for (_, line) in self.history.iter().filter(|(version, _)| *version > from) {
+            let _ = sender.unbounded_send(Ok(http_body::Frame::data(line.clone())));
+        }
+        self.watches.push(sender);
+        Response::new(Either::Right(StreamBody::new(frames)))
+    }
+
+    /// A token is `version:number of objects given`; unlike the real server's it lists the newest state, which the
+    /// cache cannot tell as long as no object changes between two pages.
+    fn list(&self, token: &str, from: &str, limit: usize, version: u64, compacted: u64) -> Answer {
+        let (listed, given) = token.split_once(':').map_or((version, 0), |(version, given)| {
+            (
+                version.parse().expect("our token"),
+                given.parse().expect("our token"),
+            )
+        });
+        let expired = !matches!(from, "" | "0") && from.parse::<u64>().is_ok_and(|from| from < compacted);
+        if listed < compacted || expired {
+            return failure(410);
+        }
+        let items: Vec<_> = self.objects.values().skip(given).take(limit).collect();
+        let next = given + items.len();
+        let token = if next < self.objects.len() {
+            format!("{listed}:{next}")
+        } else {
+            String::new()
+        };
+        let list = json!({ "metadata": { "resourceVersion": listed.to_string(), "continue": token }, "items": items });
+        Response::new(Either::Left(Full::from(list.to_string())))
+    }
+}
+
+/// A `ConfigMap` that says `text`.
+pub(crate) fn config_map(name: &str, text: &str) -> Value {
+    json!({ "metadata": { "namespace": "n", "name": name }, "data": { "text": text } })
+}
+
+pub(crate) fn key(name: &str) -> ObjectKey {
+    ObjectKey::namespaced("n", name)
+}
+
+fn key_of(object: &Value) -> ObjectKey {
+    let name = object["metadata"]["name"].as_str().expect("a name");
+    match object["metadata"]["namespace"].as_str() {
+        Some(namespace) => ObjectKey::namespaced(namespace, name),
+        None => ObjectKey::cluster(name),
+    }
+}
+
+fn version_of(object: &Value) -> String {
+    object["metadata"]["resourceVersion"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned()
+}
+
+fn failure(code: u16) -> Answer {
+    let reason = match code {
+        404 => return plain(404, "404 page not found"),
+        403 => "Forbidden",
+        410 => "Expired",
+        429 => "TooManyRequests",
+        _ => "InternalError",
+    };
+    plain(code, &json!({ "kind": "Status", "code": code, "reason": reason, "message": format!("the server says {code}") }).to_string())
+}
+
+fn plain(code: u16, body: &str) -> Answer {
+    let body = Full::from(body.to_owned());
+    Response::builder()
+        .status(code)
+        .body(Either::Left(body))
+        .expect("a response")
+}

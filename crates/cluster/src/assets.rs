@@ -1,0 +1,182 @@
+//! Where the control-plane binaries are.
+
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
+
+use crate::Error;
+
+/// The Kubernetes version that `hack/control-plane/build` makes, and that the suites are written against.
+pub const KUBERNETES_VERSION: &str = "1.36.4";
+/// The etcd version that `hack/control-plane/build` makes.
+pub const ETCD_VERSION: &str = "3.6.16";
+
+/// This machine's operating system, as Go and `uname` name it.
+pub(crate) const OS: &str = if cfg!(target_os = "macos") {
+    "darwin"
+} else {
+    std::env::consts::OS
+};
+/// This machine's architecture, as Go names it.
+pub(crate) const ARCH: &str = go_arch(std::env::consts::ARCH);
+
+/// A folder with binaries, and who named it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Assets {
+    folder: PathBuf,
+    origin: &'static str,
+}
+
+impl Assets {
+    /// `explicit` wins over `KUBEBUILDER_ASSETS`, which wins over the cache folder of `hack/control-plane/build`.
+    ///
+    /// A folder that somebody named is never replaced by another one: what is missing in it is an error, since a test
+    /// that silently runs on other binaries than asked for shows nothing.
+    pub(crate) fn find(explicit: Option<&Path>) -> Result<Self, Error> {
+        Self::choose(explicit, std::env::var_os("KUBEBUILDER_ASSETS"), &cache_folder())
+    }
+
+    fn choose(explicit: Option<&Path>, variable: Option<OsString>, cache: &Path) -> Result<Self, Error> {
+        if let Some(folder) = explicit {
+            return Ok(Self {
+                folder: folder.to_owned(),
+                origin: "`assets`",
+            });
+        }
+        if let Some(folder) = variable.filter(|value| !value.is_empty()) {
+            return Ok(Self {
+                folder: folder.into(),
+                origin: "KUBEBUILDER_ASSETS",
+            });
+        }
+        if cache.is_dir() {
+            return Ok(Self {
+                folder: cache.to_owned(),
+                origin: "`hack/control-plane/build`",
+            });
+        }
+        Err(Error::NoAssets {
+            looked_in: cache.to_owned(),
+        })
+    }
+
+    /// The path of one program.
+    pub(crate) fn binary(&self, name: &'static str) -> Result<PathBuf, Error> {
+        let path = self.folder.join(name);
+        if path.is_file() {
+            // The servers run in a folder of their own, where a relative path would point elsewhere.
+            return Ok(std::path::absolute(&path).unwrap_or(path));
+        }
+        Err(Error::MissingBinary {
+            binary: name,
+            folder: self.folder.clone(),
+            origin: self.origin,
+        })
+    }
+}
+
+/// The kubectl that belongs to the control plane which [`Cluster::real`](crate::Cluster::real) starts, else the first on
+/// the `PATH`.
+pub fn kubectl() -> Result<PathBuf, Error> {
+    const NAME: &str = "kubectl";
+    let own = Assets::find(None).and_then(|assets| assets.binary(NAME));
+    own.or_else(|missing| {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&path)
+            .map(|folder| folder.join(NAME))
+            .find(|file| file.is_file())
+            .ok_or(missing)
+    })
+}
+
+fn cache_folder() -> PathBuf {
+    let root = match std::env::var_os("XDG_CACHE_HOME").filter(|value| !value.is_empty()) {
+        Some(root) => PathBuf::from(root),
+        None => PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cache"),
+    };
+    root.join("windlass/control-plane").join(format!(
+        "k8s-{KUBERNETES_VERSION}-etcd-{ETCD_VERSION}-{OS}-{ARCH}"
+    ))
+}
+
+const fn go_arch(rust: &'static str) -> &'static str {
+    match rust.as_bytes() {
+        b"x86_64" => "amd64",
+        b"aarch64" => "arm64",
+        _ => rust,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_versions_are_those_of_the_build() {
+        let manifest = include_str!("../../../hack/control-plane/go.mod");
+        for (module, version) in [
+            ("k8s.io/kubernetes", KUBERNETES_VERSION),
+            ("go.etcd.io/etcd/server/v3", ETCD_VERSION),
+        ] {
+            let line = format!("\t{module} v{version}");
+            assert!(
+                manifest
+                    .lines()
+                    .any(|l| l == line || l.strip_suffix(" // indirect") == Some(&line)),
+                "hack/control-plane/go.mod does not pin {module} at v{version}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_explicit_folder_wins_over_the_variable_and_the_variable_over_the_cache() {
+        let cache = tempfile::tempdir().unwrap();
+        let choose = |explicit: Option<&str>, variable: Option<&str>| {
+            Assets::choose(
+                explicit.map(Path::new),
+                variable.map(OsString::from),
+                cache.path(),
+            )
+            .unwrap()
+            .folder
+        };
+        assert_eq!(choose(Some("/a"), Some("/b")), Path::new("/a"));
+        assert_eq!(choose(None, Some("/b")), Path::new("/b"));
+        assert_eq!(
+            choose(None, Some("")),
+            cache.path(),
+            "an empty variable is an unset one"
+        );
+        assert_eq!(choose(None, None), cache.path());
+    }
+
+    #[test]
+    fn without_any_folder_the_error_names_all_three_ways_to_get_one() {
+        let error = Assets::choose(None, None, Path::new("/nowhere"))
+            .unwrap_err()
+            .to_string();
+        for way in [
+            "/nowhere",
+            "hack/control-plane/build",
+            "KUBEBUILDER_ASSETS",
+            "setup-envtest",
+        ] {
+            assert!(error.contains(way), "`{way}` is not in: {error}");
+        }
+    }
+
+    #[test]
+    fn a_missing_binary_is_named_with_its_folder_and_who_chose_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let assets = Assets::choose(None, Some(folder.path().into()), Path::new("/nowhere")).unwrap();
+        let error = assets.binary("kube-scheduler").unwrap_err().to_string();
+        for part in [
+            "kube-scheduler",
+            folder.path().to_str().unwrap(),
+            "KUBEBUILDER_ASSETS",
+        ] {
+            assert!(error.contains(part), "`{part}` is not in: {error}");
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! The cluster as its users see it, whichever backend it has.
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
+use kube::{Client, config::Kubeconfig};
+
+use crate::{
+    Error,
+    embedded::{Embedded, InProcess},
+    existing::{Connection, Existing},
+    kubeconfig,
+    real::{ControlPlane, Real},
+    sandbox::write_private,
+};
+
+/// A running cluster, and access to it as its administrator.
+///
+/// It owns what it started: dropping it stops the processes and removes the files, inside and outside of a tokio
+/// runtime. Drop blocks for the few milliseconds that this takes; [`Cluster::stop`] does the same without blocking.
+#[must_use = "a cluster stops when it is dropped"]
+pub struct Cluster {
+    client: Client,
+    version: String,
+    running: Running,
+    /// Numbers the files of [`Cluster::user`].
+    users: AtomicUsize,
+}
+
+/// What stands behind a [`Cluster`], one variant per backend.
+pub(crate) enum Running {
+    Embedded(Box<InProcess>),
+    Real(Box<ControlPlane>),
+    Existing(Box<Connection>),
+}
+
+/// Which kind of cluster it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Backend {
+    /// An API server inside this process.
+    Embedded,
+    /// kube-apiserver and etcd, started by us.
+    Real,
+    /// A cluster that somebody else runs.
+    Existing,
+}
+
+impl Cluster {
+    /// An API server inside this process: no binaries, no socket unless asked for, ready in milliseconds.
+    pub fn embedded() -> Embedded {
+        Embedded::default()
+    }
+
+    /// A control plane of its own: etcd and kube-apiserver, and more on request.
+    pub fn real() -> Real {
+        Real::default()
+    }
+
+    /// The cluster of a kubeconfig, or the one this process is a pod of.
+    pub fn existing() -> Existing {
+        Existing::default()
+    }
+
+    pub(crate) fn new(client: Client, version: String, running: Running) -> Self {
+        Self {
+            client,
+            version,
+            running,
+            users: AtomicUsize::new(0),
+        }
+    }
+
+    /// A client with the administrator's rights (existing: with the rights of the kubeconfig's user).
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// A kubeconfig file for the same, for `kubectl` and other programs. Only its owner may read it; it is removed with
+    /// the cluster.
+    ///
+    /// An embedded cluster opens its socket on the first call, on the runtime that it was started on: keep that runtime
+    /// running while the other program works, and do not block it by waiting for that program.
+    pub fn kubeconfig(&self) -> Result<PathBuf, Error> {
+        Ok(self.folder()?.join(kubeconfig::ADMINISTRATOR))
+    }
+
+    /// Somebody else's access to this cluster, as the authenticated user `name` in `groups`.
+    ///
+    /// Nothing is created in the API, and no right comes with it: bind roles to the user or to a group.
+    /// A real cluster signs a client certificate, an embedded one too, but it does not tell users apart yet: every one of
+    /// them may do everything. On an existing one, our own user impersonates `name`, and needs the right
+    /// to do so.
+    pub async fn user<G>(&self, name: &str, groups: G) -> Result<User, Error>
+    where
+        G: IntoIterator,
+        G::Item: Into<String>,
+    {
+        if name.is_empty() {
+            return Err(Error::NamelessUser);
+        }
+        let groups: Vec<String> = groups.into_iter().map(Into::into).collect();
+        let access = match &self.running {
+            Running::Embedded(in_process) => in_process.user(name, &groups)?,
+            Running::Real(control_plane) => control_plane.user(name, &groups)?,
+            Running::Existing(connection) => connection.user(name, &groups),
+        };
+        let number = self.users.fetch_add(1, Ordering::Relaxed);
+        let path = self.folder()?.join(format!("user-{number}.kubeconfig"));
+        write_private(&path, &kubeconfig::text(&access))?;
+        let client = self.connect(access, &path).await?;
+        Ok(User {
+            name: name.to_owned(),
+            client,
+            kubeconfig: path,
+        })
+    }
+
+    /// Which kind of cluster this is.
+    pub fn backend(&self) -> Backend {
+        match self.running {
+            Running::Embedded(_) => Backend::Embedded,
+            Running::Real(_) => Backend::Real,
+            Running::Existing(_) => Backend::Existing,
+        }
+    }
+
+    /// The API server's version, such as `v1.36.4`.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// Stops what was started, and returns when no process and no file of it is left.
+    pub async fn stop(self) {
+        // The error would be a panic of drop, which the panic hook has reported.
+        let _ = tokio::task::spawn_blocking(move || drop(self)).await;
+    }
+
+    fn folder(&self) -> Result<&Path, Error> {
+        match &self.running {
+            Running::Embedded(in_process) => in_process.folder(),
+            Running::Real(control_plane) => Ok(control_plane.folder()),
+            Running::Existing(connection) => Ok(connection.folder()),
+        }
+    }
+
+    async fn connect(&self, access: Kubeconfig, path: &Path) -> Result<Client, Error> {
+        let mut config = kubeconfig::config(access, &path.display().to_string()).await?;
+        // Ours are on this machine, whatever the environment says of proxies.
+        if !matches!(self.running, Running::Existing(_)) {
+            config.proxy_url = None;
+        }
+        kubeconfig::client(config)
+    }
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cluster")
+            .field("backend", &self.backend())
+            .field("version", &self.version)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Embedded => "embedded",
+            Self::Real => "real",
+            Self::Existing => "existing",
+        })
+    }
+}
+
+/// A user of a [`Cluster`], made with [`Cluster::user`].
+#[derive(Clone)]
+pub struct User {
+    name: String,
+    client: Client,
+    kubeconfig: PathBuf,
+}
+
+impl User {
+    /// The name that the API server and RBAC know.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// A client that acts as this user.
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// A kubeconfig file for the same. It is removed with the cluster.
+    pub fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+}
+
+impl fmt::Debug for User {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("User")
+            .field("name", &self.name)
+            .field("kubeconfig", &self.kubeconfig)
+            .finish_non_exhaustive()
+    }
+}

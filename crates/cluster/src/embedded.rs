@@ -1,0 +1,184 @@
+//! The embedded backend: an API server inside this process.
+
+use std::{
+    net::{Ipv4Addr, TcpListener},
+    path::Path,
+    sync::{Arc, Mutex, OnceLock},
+};
+
+use kube::{Client, config::Kubeconfig};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+use tempfile::TempDir;
+use tokio::{runtime::Handle, task::JoinHandle};
+use windlass_apiserver::Server;
+
+use crate::{
+    Cluster, Error,
+    authority::Authority,
+    cluster::Running,
+    kubeconfig,
+    sandbox::{private_folder, write_private},
+};
+
+/// The administrator of a cluster of ours, by name and by group.
+const ADMINISTRATOR: (&str, &str) = ("admin", "system:masters");
+
+/// How to start an embedded cluster; made by [`Cluster::embedded`].
+///
+/// Without options: an empty API server in memory, reached by [`Cluster::client`] without a socket.
+#[derive(Clone, Debug, Default)]
+#[must_use = "nothing runs before `start`"]
+pub struct Embedded {
+    port: Option<u16>,
+    seed: Option<u64>,
+}
+
+impl Embedded {
+    /// The port of 127.0.0.1 on which [`Cluster::kubeconfig`] serves. Default: a free one.
+    pub fn port(mut self, port: u16) -> Self {
+        self.port = Some(port);
+        self
+    }
+
+    /// Fixes every uid and generated name, so that a run can be repeated. Default: different each time.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// Starts the API server. It is ready at once.
+    pub async fn start(self) -> Result<Cluster, Error> {
+        // As on a real control plane without controllers, nobody makes service accounts.
+        let mut builder = Server::builder().without_service_accounts();
+        if let Some(seed) = self.seed {
+            builder = builder.seed(seed);
+        }
+        let server = builder.build();
+        let client = Client::new(server.clone(), "default");
+        let version = client
+            .apiserver_version()
+            .await
+            .map_err(|source| Error::Unreachable {
+                server: "the embedded API server".to_owned(),
+                source: Box::new(source),
+            })?;
+        let running = Running::Embedded(Box::new(InProcess {
+            server,
+            port: self.port,
+            runtime: Handle::current(),
+            served: OnceLock::new(),
+            serving: Mutex::new(()),
+        }));
+        Ok(Cluster::new(client, version.git_version, running))
+    }
+}
+
+/// The server in this process, and its socket once somebody asked for one.
+pub(crate) struct InProcess {
+    server: Server,
+    port: Option<u16>,
+    /// Where the socket is served: the runtime that the cluster was started on.
+    runtime: Handle,
+    served: OnceLock<Served>,
+    /// Held while the socket is opened, so that there is one.
+    serving: Mutex<()>,
+}
+
+/// The server on a socket: for kubectl and other programs.
+struct Served {
+    url: String,
+    authority: Authority,
+    folder: TempDir,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl InProcess {
+    /// The folder that the kubeconfigs are in. The first call opens the socket that they lead to.
+    pub(crate) fn folder(&self) -> Result<&Path, Error> {
+        Ok(self.served()?.folder.path())
+    }
+
+    pub(crate) fn user(&self, name: &str, groups: &[String]) -> Result<Kubeconfig, Error> {
+        self.served()?.access(name, groups)
+    }
+
+    fn served(&self) -> Result<&Served, Error> {
+        // A poisoned lock guards nothing that could be half done: the cell is set last.
+        let _one_socket = self
+            .serving
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some(served) = self.served.get() {
+            return Ok(served);
+        }
+        let served = Served::open(&self.server, self.port, &self.runtime)?;
+        Ok(self.served.get_or_init(|| served))
+    }
+}
+
+impl Served {
+    fn open(server: &Server, port: Option<u16>, runtime: &Handle) -> Result<Self, Error> {
+        let taken = |_| Error::PortTaken {
+            port: port.unwrap_or(0),
+        };
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port.unwrap_or(0))).map_err(taken)?;
+        listener.set_nonblocking(true).map_err(taken)?;
+        let port = listener.local_addr().map_err(taken)?.port();
+        let authority = Authority::new()?;
+        let tls = tls(&authority)?;
+        let folder = private_folder(&std::env::temp_dir())?;
+        let server = server.clone();
+        let task = runtime.spawn(async move {
+            let ended = match tokio::net::TcpListener::from_std(listener) {
+                Ok(listener) => server.serve(listener, tls, std::future::pending()).await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = ended {
+                tracing::error!(%error, port, "the embedded API server stopped serving");
+            }
+        });
+        let socket = Self {
+            url: format!("https://127.0.0.1:{port}"),
+            authority,
+            folder,
+            task,
+        };
+        let (user, group) = ADMINISTRATOR;
+        let access = socket.access(user, &[group.to_owned()])?;
+        write_private(
+            &socket.folder.path().join(kubeconfig::ADMINISTRATOR),
+            &kubeconfig::text(&access),
+        )?;
+        Ok(socket)
+    }
+
+    fn access(&self, name: &str, groups: &[String]) -> Result<Kubeconfig, Error> {
+        let identity = self.authority.client(name, groups)?;
+        Ok(kubeconfig::with_certificate(
+            &self.url,
+            &self.authority.identity().certificate,
+            name,
+            &identity,
+        ))
+    }
+}
+
+fn tls(authority: &Authority) -> Result<rustls::ServerConfig, Error> {
+    let identity = authority.server(Ipv4Addr::new(10, 0, 0, 1))?;
+    let certificate = CertificateDer::from_pem_slice(identity.certificate.as_bytes()).expect("made just now");
+    let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).expect("made just now");
+    let config =
+        rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("ring has the default versions")
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate], key)
+            .expect("key and certificate were made for each other");
+    Ok(config)
+}

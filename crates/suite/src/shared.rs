@@ -1,0 +1,137 @@
+//! The one cluster that all cases of a suite share on a backend.
+
+use std::{
+    panic::{AssertUnwindSafe, resume_unwind},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use anyhow::{Context as _, anyhow, bail};
+use futures::{FutureExt, future::LocalBoxFuture};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{
+    Api,
+    api::{DeleteParams, ObjectMeta, PostParams},
+};
+use tokio::sync::OnceCell;
+use windlass_cluster::Cluster;
+
+use crate::{
+    Context, Target,
+    settings::{Availability, Settings},
+};
+
+/// A case that takes longer hangs.
+const CASE_LIMIT: Duration = Duration::from_mins(2);
+
+/// A backend's cluster, which starts with the first case that needs it, and the count of the cases that ran.
+pub(crate) struct Shared {
+    pub(crate) target: Target,
+    pub(crate) availability: Availability,
+    settings: Settings,
+    /// The start is tried once: all cases share its error as they would share the cluster.
+    cluster: OnceCell<Result<Arc<Cluster>, String>>,
+    ran: AtomicUsize,
+}
+
+impl Shared {
+    /// `missing` is what the suite needs besides a cluster and this machine does not have.
+    pub(crate) fn new(target: Target, settings: &Settings, missing: Option<&String>) -> Self {
+        let availability = match missing {
+            Some(reason) if !settings.require_real => Availability::Missing(reason.clone()),
+            _ => settings.availability(target),
+        };
+        Self {
+            target,
+            availability,
+            settings: settings.clone(),
+            cluster: OnceCell::new(),
+            ran: AtomicUsize::new(0),
+        }
+    }
+
+    /// Runs a case in a new namespace, which is deleted whether the case passes, fails or panics.
+    pub(crate) async fn run(
+        &self,
+        suite: &str,
+        case: impl FnOnce(Context) -> LocalBoxFuture<'static, anyhow::Result<()>>,
+    ) -> anyhow::Result<()> {
+        let cluster = match self.cluster.get_or_init(|| self.start()).await {
+            Ok(cluster) => cluster.clone(),
+            Err(error) => bail!("no {} cluster: {error}", self.target),
+        };
+        let namespaces = Api::<Namespace>::all(cluster.client());
+        let namespace = create_namespace(&namespaces, suite).await?;
+        let context = Context::new(cluster, namespace.clone());
+        let outcome = AssertUnwindSafe(self.run_alone(case(context)))
+            .catch_unwind()
+            .await;
+        let deleted = namespaces.delete(&namespace, &DeleteParams::background()).await;
+        match outcome {
+            Ok(result) => result.and(deleted.map(|_| ()).context("cannot delete the case's namespace")),
+            Err(panic) => resume_unwind(panic),
+        }
+    }
+
+    /// Runs a case that brings its own clusters.
+    pub(crate) async fn run_alone(
+        &self,
+        case: LocalBoxFuture<'static, anyhow::Result<()>>,
+    ) -> anyhow::Result<()> {
+        self.ran.fetch_add(1, Ordering::Relaxed);
+        tokio::time::timeout(CASE_LIMIT, case)
+            .await
+            .map_err(|_| anyhow!("the case took longer than {CASE_LIMIT:?}"))?
+    }
+
+    /// A part of the suite's last line: how many cases ran, and on what.
+    pub(crate) fn summary(&self) -> String {
+        let what = match (&self.availability, self.cluster.get()) {
+            (Availability::Missing(reason), _) => format!("ignored: {reason}"),
+            (Availability::Ready, Some(Ok(cluster))) if self.target == Target::Embedded => {
+                format!("in this process, speaking {}", cluster.version())
+            }
+            (Availability::Ready, Some(Ok(cluster))) => format!("kube-apiserver {}", cluster.version()),
+            (Availability::Ready, Some(Err(_))) => "did not start".to_owned(),
+            (Availability::Ready, None) => "no shared cluster needed".to_owned(),
+        };
+        format!("{} on {} ({what})", self.ran.load(Ordering::Relaxed), self.target)
+    }
+
+    pub(crate) async fn stop(self) {
+        if let Some(Ok(cluster)) = self.cluster.into_inner() {
+            // A case that kept its context keeps the cluster; then it ends with the process.
+            if let Some(cluster) = Arc::into_inner(cluster) {
+                cluster.stop().await;
+            }
+        }
+    }
+
+    async fn start(&self) -> Result<Arc<Cluster>, String> {
+        let cluster = match self.target {
+            Target::Embedded => Cluster::embedded().start().await,
+            Target::Real => self.settings.real.clone().start().await,
+            Target::Existing => self.settings.existing.clone().connect().await,
+        };
+        cluster.map(Arc::new).map_err(|error| error.to_string())
+    }
+}
+
+async fn create_namespace(namespaces: &Api<Namespace>, suite: &str) -> anyhow::Result<String> {
+    let metadata = ObjectMeta {
+        generate_name: Some(format!("suite-{suite}-")),
+        ..ObjectMeta::default()
+    };
+    let namespace = Namespace {
+        metadata,
+        ..Namespace::default()
+    };
+    let created = namespaces
+        .create(&PostParams::default(), &namespace)
+        .await
+        .context("cannot create a namespace for the case")?;
+    created.metadata.name.context("the server named no namespace")
+}

@@ -1,0 +1,274 @@
+//! A suite: cases times backends, run as tests.
+
+use std::{process::ExitCode, sync::Arc};
+
+use futures::{FutureExt, future::LocalBoxFuture};
+use libtest_mimic::{Arguments, Completion, Conclusion, Failed, Trial};
+use tokio::runtime::{Handle, Runtime};
+
+use crate::{
+    Context, Target,
+    settings::{Availability, Settings},
+    shared::Shared,
+};
+
+/// Named cases, to be run on every backend that is selected and available.
+#[must_use = "a suite does nothing before `run`"]
+pub struct Suite {
+    name: &'static str,
+    controllers: bool,
+    missing: Option<String>,
+    cases: Vec<Case>,
+}
+
+struct Case {
+    name: &'static str,
+    body: Body,
+}
+
+type Outcome = LocalBoxFuture<'static, anyhow::Result<()>>;
+
+#[derive(Clone)]
+enum Body {
+    Everywhere(Arc<dyn Fn(Context) -> Outcome + Send + Sync>),
+    Alone(Target, Arc<dyn Fn() -> Outcome + Send + Sync>),
+}
+
+impl Suite {
+    /// A suite without cases. The name is a part of its namespaces' names.
+    pub fn new(name: &'static str) -> Self {
+        Self {
+            name,
+            controllers: false,
+            missing: None,
+            cases: Vec::new(),
+        }
+    }
+
+    /// The cases need the built-in controllers (garbage collection, namespaces, Deployments, …). Default: only the API.
+    pub fn controllers(mut self) -> Self {
+        self.controllers = true;
+        self
+    }
+
+    /// Something on this machine that every case needs, such as a program. Where it is an error, the cases are ignored
+    /// with it as the reason; where `WINDLASS_REQUIRE_REAL` is set they run, and it is theirs to fail.
+    pub fn needs<T, E: std::fmt::Display>(mut self, thing: Result<T, E>) -> Self {
+        self.missing = self.missing.or(thing.err().map(|error| error.to_string()));
+        self
+    }
+
+    /// Adds a case that holds on every backend.
+    pub fn case<F, R>(mut self, name: &'static str, case: F) -> Self
+    where
+        F: Fn(Context) -> R + Send + Sync + 'static,
+        R: Future<Output = anyhow::Result<()>> + 'static,
+    {
+        let body = Body::Everywhere(Arc::new(move |context| case(context).boxed_local()));
+        self.cases.push(Case { name, body });
+        self
+    }
+
+    /// Adds a case about `target` itself. It runs when that backend is selected and available, and starts what it
+    /// needs.
+    pub fn alone<F, R>(mut self, target: Target, name: &'static str, case: F) -> Self
+    where
+        F: Fn() -> R + Send + Sync + 'static,
+        R: Future<Output = anyhow::Result<()>> + 'static,
+    {
+        let body = Body::Alone(target, Arc::new(move || case().boxed_local()));
+        self.cases.push(Case { name, body });
+        self
+    }
+
+    /// Runs the suite as the environment and the command line ask for. For the end of `main`.
+    pub fn run(self) -> ExitCode {
+        let args = Arguments::from_args();
+        let settings = match Settings::from_env() {
+            Ok(settings) => settings,
+            Err(error) => {
+                eprintln!("{error}");
+                return ExitCode::FAILURE;
+            }
+        };
+        let (conclusion, summary) = self.execute(&args, settings);
+        if !args.list {
+            println!("{summary}\n");
+        }
+        conclusion.exit_code()
+    }
+
+    fn execute(self, args: &Arguments, mut settings: Settings) -> (Conclusion, String) {
+        if self.controllers {
+            settings.real = settings.real.controllers();
+        }
+        let runtime = Runtime::new().expect("the operating system gives us threads and a poller");
+        let concerned = settings
+            .targets
+            .iter()
+            .filter(|target| self.cases.iter().any(|case| case.belongs_on(**target)));
+        let backends: Vec<_> = concerned
+            .map(|target| Arc::new(Shared::new(*target, &settings, self.missing.as_ref())))
+            .collect();
+        let mut trials = Vec::new();
+        for backend in &backends {
+            for case in &self.cases {
+                trials.extend(trial(self.name, case, backend, runtime.handle()));
+            }
+        }
+        let conclusion = libtest_mimic::run(args, trials);
+        let counts: Vec<_> = backends.iter().map(|backend| backend.summary()).collect();
+        for backend in backends {
+            if let Some(backend) = Arc::into_inner(backend) {
+                runtime.block_on(backend.stop());
+            }
+        }
+        (
+            conclusion,
+            format!("suite {}: ran {}", self.name, counts.join(", ")),
+        )
+    }
+}
+
+impl Case {
+    fn belongs_on(&self, target: Target) -> bool {
+        match self.body {
+            Body::Everywhere(_) => true,
+            Body::Alone(only, _) => only == target,
+        }
+    }
+}
+
+/// One case on one backend, if it belongs there.
+fn trial(suite: &'static str, case: &Case, backend: &Arc<Shared>, runtime: &Handle) -> Option<Trial> {
+    if !case.belongs_on(backend.target) {
+        return None;
+    }
+    let name = format!("{}::{}", backend.target, case.name);
+    match &backend.availability {
+        Availability::Missing(reason) => {
+            let reason = reason.clone();
+            Some(Trial::ignorable_test(name, move || {
+                Ok(Completion::ignored_with(reason))
+            }))
+        }
+        Availability::Ready => {
+            let (body, backend, runtime) = (case.body.clone(), backend.clone(), runtime.clone());
+            Some(Trial::test(name, move || {
+                let outcome = runtime.block_on(async {
+                    match body {
+                        Body::Everywhere(case) => backend.run(suite, |context| case(context)).await,
+                        Body::Alone(_, case) => backend.run_alone(case()).await,
+                    }
+                });
+                outcome.map_err(|error| Failed::from(format!("{error:?}")))
+            }))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_cluster::Cluster;
+
+    use super::*;
+
+    fn suite() -> Suite {
+        Suite::new("example")
+            .case("shared", |_| async { Ok(()) })
+            .alone(Target::Real, "alone", || async { Ok(()) })
+    }
+
+    fn without_assets(require_real: bool, targets: Vec<Target>) -> Settings {
+        Settings {
+            targets,
+            require_real,
+            real: Cluster::real().assets("/nowhere"),
+            existing: Cluster::existing().kubeconfig("/nowhere"),
+        }
+    }
+
+    /// What the inner run prints would look like results of this one.
+    fn silent() -> Arguments {
+        Arguments {
+            logfile: Some("/dev/null".to_owned()),
+            ..Arguments::default()
+        }
+    }
+
+    #[test]
+    fn without_a_control_plane_real_cases_are_ignored_and_the_summary_says_why() {
+        let (conclusion, summary) = suite().execute(&silent(), without_assets(false, vec![Target::Real]));
+        assert_eq!(
+            (
+                conclusion.num_ignored,
+                conclusion.num_passed,
+                conclusion.num_failed
+            ),
+            (2, 0, 0)
+        );
+        assert!(
+            summary.starts_with("suite example: ran 0 on real (ignored: no etcd in /nowhere"),
+            "{summary}"
+        );
+    }
+
+    #[test]
+    fn cases_that_need_what_is_missing_are_ignored_unless_the_real_thing_is_required() {
+        let lame = || suite().needs(Err::<(), _>("no kubectl anywhere"));
+        let (conclusion, summary) = lame().execute(&silent(), without_assets(false, vec![Target::Embedded]));
+        assert_eq!((conclusion.num_ignored, conclusion.num_passed), (1, 0));
+        assert!(
+            summary.ends_with("on embedded (ignored: no kubectl anywhere)"),
+            "{summary}"
+        );
+        let (conclusion, _) = lame().execute(&silent(), without_assets(true, vec![Target::Embedded]));
+        assert_eq!((conclusion.num_ignored, conclusion.num_passed), (0, 1));
+    }
+
+    #[test]
+    fn a_required_control_plane_that_is_missing_fails_the_cases() {
+        let (conclusion, summary) = suite().execute(&silent(), without_assets(true, vec![Target::Real]));
+        assert_eq!((conclusion.num_ignored, conclusion.num_failed), (0, 1));
+        assert!(summary.ends_with("on real (did not start)"), "{summary}");
+    }
+
+    #[test]
+    fn an_existing_cluster_was_asked_for_so_its_absence_is_a_failure() {
+        let (conclusion, _) = suite().execute(&silent(), without_assets(false, vec![Target::Existing]));
+        assert_eq!((conclusion.num_ignored, conclusion.num_failed), (0, 1));
+    }
+
+    #[test]
+    fn the_embedded_backend_needs_nothing_and_is_counted() {
+        let (conclusion, summary) = suite().execute(&silent(), without_assets(false, vec![Target::Embedded]));
+        assert_eq!(
+            (
+                conclusion.num_passed,
+                conclusion.num_failed,
+                conclusion.num_ignored
+            ),
+            (1, 0, 0)
+        );
+        assert!(
+            summary.starts_with("suite example: ran 1 on embedded (in this process, speaking v"),
+            "{summary}"
+        );
+    }
+
+    #[test]
+    fn a_case_that_panics_fails_and_is_counted() {
+        let suite = Suite::new("example")
+            .alone(Target::Existing, "passes", || async { Ok(()) })
+            .alone(Target::Existing, "fails", || async {
+                anyhow::bail!("as it should")
+            })
+            .alone(Target::Existing, "panics", || async { panic!("as it should") });
+        let (conclusion, summary) = suite.execute(&silent(), without_assets(false, vec![Target::Existing]));
+        assert_eq!((conclusion.num_passed, conclusion.num_failed), (1, 2));
+        assert_eq!(
+            summary,
+            "suite example: ran 3 on existing (no shared cluster needed)"
+        );
+    }
+}

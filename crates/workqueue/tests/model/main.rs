@@ -1,0 +1,127 @@
+//! The queue against a simple model: random operations in random order, and all orders of a few.
+//!
+//! Every operation of the queue holds its one lock from start to end, so a history of operations, polls and drops on one
+//! thread is every history that threads can produce; what is left to threads is the lock itself (`threads.rs`).
+
+mod model;
+mod world;
+
+use proptest::prelude::*;
+use world::{End, Step, World};
+
+const KEYS: u8 = 5;
+
+fn any_step() -> impl Strategy<Value = Step> {
+    let key = 0..KEYS;
+    let priority = prop::sample::select(vec![-100, 0, 0, 7]);
+    let millis = 1u64..40;
+    prop_oneof![
+        4 => (key.clone(), priority.clone()).prop_map(|(key, priority)| Step::Add { key, priority }),
+        3 => (key.clone(), priority, millis.clone(), any::<bool>())
+            .prop_map(|(key, priority, millis, replace)| Step::AddAfter { key, priority, millis, replace }),
+        1 => key.clone().prop_map(|key| Step::AddRateLimited { key }),
+        1 => key.clone().prop_map(|key| Step::CancelDelay { key }),
+        1 => key.prop_map(|key| Step::Forget { key }),
+        6 => (0usize..4).prop_map(|take| Step::Poll { take }),
+        2 => (0usize..4).prop_map(|take| Step::DropTake { take }),
+        2 => Just(Step::TryTake),
+        5 => (0usize..4, any_end()).prop_map(|(hand, end)| Step::End { hand, end }),
+        4 => (1u64..20).prop_map(|millis| Step::Advance { millis }),
+    ]
+}
+
+fn any_end() -> impl Strategy<Value = End> {
+    prop_oneof![
+        3 => Just(End::Done),
+        3 => Just(End::Fail),
+        1 => Just(End::Drop),
+        1 => Just(End::Terminal),
+        2 => (0u64..30).prop_map(|millis| End::RequeueAfter { millis }),
+    ]
+}
+
+fn run(passes: Option<u32>, steps: &[Step]) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let mut world = World::new(passes);
+        for step in steps {
+            world.step(step).await;
+        }
+        world.finish().await;
+    });
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn the_queue_does_what_the_model_does(
+        passes in prop_oneof![Just(None), (0u32..5).prop_map(Some)],
+        before in prop::collection::vec(any_step(), 0..120),
+        after in prop::collection::vec(any_step(), 0..40),
+    ) {
+        let mut steps = before;
+        steps.push(Step::Close);
+        steps.extend(after);
+        run(passes, &steps);
+    }
+}
+
+/// All histories of six steps with two keys and two takes: no wake-up is ever lost.
+#[test]
+fn no_short_history_loses_a_wake_up() {
+    let alphabet = [
+        Step::Add { key: 0, priority: 0 },
+        Step::Add { key: 1, priority: 0 },
+        Step::AddAfter {
+            key: 1,
+            priority: 0,
+            millis: 10,
+            replace: false,
+        },
+        Step::Poll { take: 0 },
+        Step::Poll { take: 1 },
+        Step::DropTake { take: 0 },
+        Step::DropTake { take: 1 },
+        Step::End {
+            hand: 0,
+            end: End::Done,
+        },
+        Step::Advance { millis: 10 },
+        Step::Close,
+    ];
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let mut history = [0; 6];
+        // Up to here, the history begins like the last one, where all was compared.
+        let mut same = 0;
+        loop {
+            let mut world = World::new(Some(9));
+            for &step in &history[..same] {
+                world.step_unseen(&alphabet[step]).await;
+            }
+            while same < history.len() && world.step(&alphabet[history[same]]).await {
+                same += 1;
+            }
+            // A step that changes nothing makes a history the same as a shorter one: skip all that begin with it.
+            same = same.min(history.len() - 1);
+            history[same + 1..].fill(0);
+            while history[same] + 1 == alphabet.len() {
+                history[same] = 0;
+                if same == 0 {
+                    return;
+                }
+                same -= 1;
+            }
+            history[same] += 1;
+        }
+    });
+}
