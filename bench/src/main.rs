@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! cargo run --release -p windlass-bench -- queue
+//! cargo run --release -p windlass-bench -- server
 //! ```
 //!
 //! A subject is a module with a list of cases and a list of rivals; adding one is adding an arm below. Figures are only
@@ -11,6 +12,7 @@ mod measure;
 mod queue;
 mod rivals;
 mod rounds;
+mod server;
 
 use std::alloc::System;
 
@@ -20,10 +22,15 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
+/// Makes this program the server that the subject `server` measures.
+const SERVE: &str = "serve";
+
 fn main() -> anyhow::Result<()> {
     match std::env::args().nth(1).as_deref() {
         Some("queue") => queue::bench(),
-        Some(other) => bail!("no subject `{other}`: the subjects are `queue`"),
-        None => bail!("name a subject: `queue`"),
+        Some("server") => server::bench(),
+        Some(SERVE) => server::serve(),
+        Some(other) => bail!("no subject `{other}`: the subjects are `queue` and `server`"),
+        None => bail!("name a subject: `queue` or `server`"),
     }
 }
