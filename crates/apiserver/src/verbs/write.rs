@@ -143,6 +143,10 @@ impl Api {
                         &[error],
                     ));
                 }
+            } else if said.parse::<u64>().is_err() {
+                return Err(Status::unexplained(format!(
+                    "strconv.ParseUint: parsing {said:?}: invalid syntax"
+                )));
             } else if said != entry.revision.to_string() {
                 return Err(Status::modified(resource, &target.name));
             }
@@ -350,8 +354,6 @@ impl Api {
         object.set_meta("creationTimestamp", self.world.now_text());
         if resource.strategy.generation {
             object.set_meta("generation", 1);
-        } else {
-            object.metadata_mut().remove("generation");
         }
         particular::prepare_create(resource, object, &self.world.now_text());
         normalize(object, resource);
@@ -401,6 +403,16 @@ fn prepare_update(object: &mut Object, old: &Object, target: &Target) -> Vec<Fie
         // Two of the real server's checks look at it.
         errors.extend(vec![FieldError::new("metadata.uid", problem); 2]);
     }
+    // A deletion cannot be begun, nor its time changed, by an update.
+    let given = object.metadata().clone();
+    for key in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
+        let (new, known) = (given.get(key).filter(|v| !v.is_null()), old.metadata().get(key));
+        let kept = key == "deletionTimestamp" && known.is_some();
+        if let Some(new) = new.filter(|new| Some(*new) != known && !kept) {
+            let problem = Problem::Invalid(new.clone(), "field is immutable".into());
+            errors.push(FieldError::new(format!("metadata.{key}"), problem));
+        }
+    }
     for key in [
         "uid",
         "creationTimestamp",
@@ -419,6 +431,7 @@ fn prepare_update(object: &mut Object, old: &Object, target: &Target) -> Vec<Fie
                 Some(status) => object.fields_mut().insert("status".into(), status.clone()),
                 None => object.fields_mut().remove("status"),
             };
+            strategies::named(resource, object);
             return errors;
         }
         "status" => {
@@ -460,13 +473,16 @@ fn prepare_update(object: &mut Object, old: &Object, target: &Target) -> Vec<Fie
             .collect();
         if !added.is_empty() {
             let listed: Vec<_> = added.iter().map(|f| format!("{f:?}")).collect();
-            errors.push(FieldError::new(
+            let error = FieldError::new(
                 "metadata.finalizers",
                 Problem::Forbidden(format!(
                     "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
                     listed.join(", ")
                 )),
-            ));
+            );
+            // The real server checks this for all kinds, and once more for each built-in one.
+            errors.extend((!resource.custom).then(|| error.clone()));
+            errors.push(error);
         }
     }
     normalize(object, resource);
