@@ -250,9 +250,10 @@ impl Api {
             object.keep_meta("resourceVersion", old);
             return Ok(Some(dry(200, object, warnings)));
         }
-        // The last finalizer is gone: the object goes with it, and the client sees it once more as it was.
+        // The last finalizer is gone: the object goes with it. The client sees it as it would have become, watchers as it
+        // was stored last.
         if particular::is_finished(resource, &object) {
-            let mut last = object.clone();
+            let mut last = old.clone();
             return Ok(
                 match self.commit(resource, &mut last, Expect::At(entry.revision), Change::Remove) {
                     Ok(removed) => {
