@@ -1,5 +1,6 @@
 //! What the server says it serves: plain and aggregated discovery.
 
+use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
 use crate::registry::{Catalogue, Group, Resource, Subresource, group_version};
@@ -53,6 +54,18 @@ pub(crate) fn resources(catalogue: &Catalogue, group: &str, version: &str) -> Va
     list
 }
 
+/// Tells clients whether two resources are stored alike: a hash of what they are stored as.
+fn storage_hash(resource: &Resource) -> String {
+    if let Some(hash) = &resource.storage_hash {
+        return hash.to_string();
+    }
+    let stored = format!(
+        "{}/{}/{}",
+        resource.group, resource.storage_version, resource.kind
+    );
+    STANDARD.encode(&ring::digest::digest(&ring::digest::SHA256, stored.as_bytes()).as_ref()[..8])
+}
+
 fn plain(resource: &Resource) -> Value {
     let mut value = json!({
         "name": &*resource.plural,
@@ -61,6 +74,10 @@ fn plain(resource: &Resource) -> Value {
         "kind": &*resource.kind,
         "verbs": resource.verbs,
     });
+    let hash = storage_hash(resource);
+    if !hash.is_empty() {
+        value["storageVersionHash"] = hash.into();
+    }
     for (key, list) in [
         ("shortNames", &resource.short_names),
         ("categories", &resource.categories),

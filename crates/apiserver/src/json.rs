@@ -50,6 +50,11 @@ fn in_go(error: &serde_json::Error, bytes: &[u8]) -> String {
         .map(|line| line.len() + 1)
         .sum::<usize>()
         + error.column().saturating_sub(1);
+    if let Some((_, "in literal")) = place
+        && let Some(text) = literal(bytes, offset)
+    {
+        return text;
+    }
     match (place, bytes.get(offset)) {
         (Some((_, place)), Some(byte)) => {
             // Go names bytes beyond ASCII as Latin-1.
@@ -57,6 +62,22 @@ fn in_go(error: &serde_json::Error, bytes: &[u8]) -> String {
         }
         _ => text,
     }
+}
+
+/// `invalid character 'o' in literal null (expecting 'u')`
+fn literal(bytes: &[u8], near: usize) -> Option<String> {
+    let words: [&[u8]; 3] = [b"true", b"false", b"null"];
+    // The reader stops at the byte that does not fit, or at the one before.
+    let start = (0..=near.min(bytes.len() - 1)).rev().take(5).find(|at| {
+        words.iter().any(|word| word[0] == bytes[*at]) && (*at == 0 || !bytes[*at - 1].is_ascii_alphabetic())
+    })?;
+    let word = words.into_iter().find(|word| word[0] == bytes[start])?;
+    let wrong = (1..word.len()).find(|index| bytes.get(start + index) != Some(&word[*index]))?;
+    let found = char::from(*bytes.get(start + wrong)?);
+    let (expected, word) = (char::from(word[wrong]), String::from_utf8_lossy(word));
+    Some(format!(
+        "invalid character {found:?} in literal {word} (expecting {expected:?})"
+    ))
 }
 
 /// Builds a tree, and notes what it meets twice.

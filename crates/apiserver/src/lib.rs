@@ -58,6 +58,7 @@ mod validation;
 mod verbs;
 mod versions;
 mod view;
+mod warnings;
 mod world;
 
 pub use body::Body;

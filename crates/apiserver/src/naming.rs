@@ -39,6 +39,17 @@ pub(crate) fn path_segment(text: &str) -> Vec<String> {
     bad.map(|part| format!("may not contain '{part}'")).collect()
 }
 
+/// A key in a label selector: what is wrong with one of more than two parts has other words here.
+pub(crate) fn selector_key(key: &str) -> Vec<String> {
+    if key.split('/').count() > 2 {
+        let rule = QUALIFIED.trim_start_matches("name part");
+        return vec![format!(
+            "a valid label key{rule} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+        )];
+    }
+    qualified(key)
+}
+
 /// A key of labels, annotations and such: a name, with a domain before it or not.
 pub(crate) fn qualified(key: &str) -> Vec<String> {
     let mut problems = Vec::new();

@@ -26,8 +26,9 @@ use crate::{
     selector::Selector,
     status::Status,
     storage::{Memory, Storage},
-    subresources::Input,
+    subresources::{Input, TokenKey},
     verbs::{Answer, Api, DeleteOptions, ListBody, ListOptions, WatchStream, WriteOptions},
+    versions,
     view::View,
     world::World,
 };
@@ -95,10 +96,12 @@ impl Builder {
 
     /// A server that serves.
     pub fn build(self) -> Server {
+        let world = World::new(self.epoch, self.seed);
         let api = Arc::new(Api {
+            tokens: TokenKey::new(world.secret()),
             storage: self.storage.unwrap_or_else(|| Box::new(Memory::default())),
             registry: Registry::new(),
-            world: World::new(self.epoch, self.seed),
+            world,
             definitions: parking_lot::Mutex::new(()),
             allotting: parking_lot::Mutex::new(()),
             accounts: self.accounts,
@@ -138,7 +141,15 @@ impl Server {
             tracing::error!(method = %parts.method, path = parts.uri.path(), "a request panicked");
             Err(Status::internal("the request could not be handled"))
         });
-        answer.unwrap_or_else(|status| refusal(&status))
+        let mut response = answer.unwrap_or_else(|status| {
+            // A client that reads YAML gets its refusals in YAML too.
+            let encoding = Encoding::of_refusal(&parts.headers);
+            refusal(&status, encoding)
+        });
+        if parts.method == Method::HEAD {
+            *response.body_mut() = Body::whole(Bytes::new());
+        }
+        response
     }
 
     async fn route<B>(&self, parts: &Parts, body: B) -> Result<Response<Body>, Status>
@@ -150,7 +161,16 @@ impl Server {
         let path = parts.uri.path();
         let catalogue = self.api.registry.catalogue();
         let as_json = |value: &serde_json::Value| json_response(200, value.to_string().into());
-        match Route::of(path, &catalogue) {
+        let route = Route::of(path, &catalogue);
+        let read_only = match &route {
+            Route::Resource(_) | Route::NoSuchResource => false,
+            Route::Other => path.starts_with("/version"),
+            _ => true,
+        };
+        if read_only && parts.method != Method::GET {
+            return Err(Status::method_not_allowed());
+        }
+        match route {
             Route::Resource(target) => self.resource(parts, &target, body).await,
             Route::Groups { core } if wants_aggregated(parts) => {
                 let document = Document::new(&discovery::aggregated(&catalogue, core));
@@ -171,7 +191,10 @@ impl Server {
             Route::NoSuchResource => Err(Status::no_such_resource()),
             Route::Other => Ok(match path {
                 "/version" | "/version/" => as_json(registry::version()),
-                "/healthz" | "/livez" | "/readyz" => text_response(200, "ok"),
+                "/healthz" | "/livez" | "/readyz" => {
+                    health(path, Query::parse(parts.uri.query()).flag("verbose"))
+                }
+                "/healthz/ping" | "/livez/ping" | "/readyz/ping" => text_response(200, "ok"),
                 "/openapi/v3" | "/openapi/v3/" => {
                     let index = openapi::index(&catalogue).to_string();
                     with_body(200, "text/plain; charset=utf-8", Body::whole(index))
@@ -205,6 +228,7 @@ impl Server {
         };
         let api = &self.api;
         let answer = match verb {
+            Verb::Get if *target.subresource == *"log" => api.log(target, &query)?,
             Verb::Get if !matches!(&*target.subresource, "" | "status") => {
                 api.subresource(target, verb, &WriteOptions::default(), &Input::None)?
             }
@@ -226,6 +250,10 @@ impl Server {
             Verb::Create if target.subresource.is_empty() => {
                 let options = WriteOptions::of(&query, "CreateOptions")?;
                 let encoding = Encoding::of_body(&parts.headers)?;
+                if (&*target.resource.group, &*target.resource.plural) == ("", "bindings") {
+                    let answer = api.bind_by_name(target, &options, &collect(body).await?, encoding)?;
+                    return api.respond(answer, target, wanted, view);
+                }
                 api.create(target, &options, &collect(body).await?, encoding)?
             }
             Verb::Update if matches!(&*target.subresource, "" | "status" | "finalize") => {
@@ -242,11 +270,7 @@ impl Server {
                 let bytes = collect(body).await?;
                 let value = match &bytes[..] {
                     [] => None,
-                    bytes => Some(media::decode(
-                        bytes,
-                        Encoding::of_body(&parts.headers)?,
-                        "DeleteOptions",
-                    )?),
+                    bytes => Some(media::decode_options(bytes, Encoding::of_body(&parts.headers)?)?),
                 };
                 let options = DeleteOptions::of(&query, value.as_ref())?;
                 if verb == Verb::Delete {
@@ -359,11 +383,11 @@ impl Api {
                 response
             }
             Answer::List(page) if (wanted, view) == (Encoding::Json, View::Object) => {
-                with_body(200, "", Body::list(ListBody::new(resource, page)))
+                with_body(200, "", Body::list(ListBody::new(resource, &page)))
             }
             Answer::List(page) => {
                 let objects = page.entries.iter().map(|entry| {
-                    let mut object = entry.object.decode();
+                    let mut object = versions::shown_entry(entry, resource).object.decode();
                     // In lists of built-in kinds the items leave their type to the list.
                     if view == View::Object && !resource.custom {
                         object
@@ -379,6 +403,9 @@ impl Api {
             Answer::Text(text) => return Ok(with_body(200, "text/plain", Body::whole(text))),
             Answer::Nothing => return Ok(with_body(204, "", Body::whole(Bytes::new()))),
         };
+        if let Some(deprecation) = resource.strategy.deprecation {
+            warn(&mut response, deprecation);
+        }
         response.headers_mut().insert(
             header::CONTENT_TYPE,
             HeaderValue::from_static(wanted.content_type()),
@@ -452,8 +479,10 @@ fn warn(response: &mut Response<Body>, warning: &str) {
     }
 }
 
-fn refusal(status: &Status) -> Response<Body> {
-    let mut response = json_response(status.code, status.to_value().to_string().into());
+fn refusal(status: &Status, encoding: Encoding) -> Response<Body> {
+    let json = Bytes::from(status.to_value().to_string());
+    let body = encoding.encode(json.clone()).unwrap_or(json);
+    let mut response = with_body(status.code, encoding.content_type(), Body::whole(body));
     if let Some(seconds) = status.retry_after() {
         response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
     }
@@ -462,6 +491,15 @@ fn refusal(status: &Status) -> Response<Body> {
 
 fn json_response(code: u16, json: Bytes) -> Response<Body> {
     with_body(code, "application/json", Body::whole(json))
+}
+
+/// This server has one check, and answering is it.
+fn health(path: &str, verbose: bool) -> Response<Body> {
+    if !verbose {
+        return text_response(200, "ok");
+    }
+    let text = format!("[+]ping ok\n{} check passed\n", path.trim_start_matches('/'));
+    with_body(200, "text/plain; charset=utf-8", Body::whole(text))
 }
 
 fn text_response(code: u16, text: &'static str) -> Response<Body> {
@@ -476,6 +514,8 @@ fn with_body(code: u16, content_type: &'static str, body: Body) -> Response<Body
         header::CACHE_CONTROL,
         HeaderValue::from_static("no-cache, private"),
     );
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    if !content_type.is_empty() {
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    }
     response
 }

@@ -5,15 +5,16 @@ use serde_json::Value;
 use crate::{
     naming,
     object::Object,
-    registry::NameRule,
+    registry::{NameRule, Resource},
     schema::{FieldError, Problem},
+    status::Status,
 };
 
 /// All annotations of an object together may be this long.
 const ANNOTATIONS: usize = 256 * 1024;
 
 /// The finalizers that need no domain.
-const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
+pub(crate) const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
 
 /// What is wrong with the name of a new object.
 pub(crate) fn name(object: &Object, rule: NameRule) -> Vec<FieldError> {
@@ -49,7 +50,7 @@ fn report(errors: &mut Vec<FieldError>, field: &str, value: &str, problems: Vec<
 }
 
 /// What is wrong with an object's labels, annotations, finalizers and owners.
-pub(crate) fn metadata(object: &Object) -> Vec<FieldError> {
+pub(crate) fn metadata(object: &Object, resource: &Resource) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for (key, value) in object.labels() {
         report(&mut errors, "metadata.labels", key, naming::qualified(key));
@@ -76,7 +77,8 @@ pub(crate) fn metadata(object: &Object) -> Vec<FieldError> {
             finalizer,
             naming::qualified(finalizer),
         );
-        if !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(&finalizer) {
+        // Custom objects get away with a warning.
+        if !resource.custom && !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(&finalizer) {
             let why = "name is neither a standard finalizer name nor is it fully qualified".to_owned();
             errors.push(FieldError::new(
                 format!("metadata.finalizers[{index}]"),
@@ -126,6 +128,35 @@ fn owners(object: &Object, errors: &mut Vec<FieldError>) {
     }
 }
 
+/// What etcd takes in one request; an object and its metadata must fit.
+const STORED: usize = 3 * 512 * 1024;
+
+/// Refuses what a real server could not store.
+pub(crate) fn size(object: &Object) -> Result<(), Status> {
+    let size: usize = object
+        .fields()
+        .iter()
+        .map(|(key, value)| key.len() + weight(value))
+        .sum();
+    if size > STORED {
+        return Err(Status::unexplained("etcdserver: request is too large"));
+    }
+    Ok(())
+}
+
+/// About how many bytes a value takes: its texts, which are all of it that can be large.
+fn weight(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.len() + 2,
+        Value::Array(items) => items.iter().map(|item| weight(item) + 1).sum(),
+        Value::Object(fields) => fields
+            .iter()
+            .map(|(key, value)| key.len() + weight(value) + 4)
+            .sum(),
+        _ => 4,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -155,8 +186,12 @@ mod tests {
 
     #[test]
     fn labels_owners_and_finalizers_are_checked() {
-        let count =
-            |value: Value| metadata(&Object::new(json!({"metadata": value})).expect("an object")).len();
+        let catalogue = crate::registry::Registry::new().catalogue();
+        let resource = catalogue.find("", "v1", "pods").expect("built in");
+        let count = |value: Value| {
+            let object = Object::new(json!({"metadata": value})).expect("an object");
+            metadata(&object, resource).len()
+        };
         assert_eq!(count(json!({"labels": {"a.b/c_D": "x-Y.z", "e": ""}})), 0);
         assert_eq!(count(json!({"labels": {"a": "-x"}})), 1);
         assert_eq!(count(json!({"labels": {"/a": "x"}})), 1);
@@ -166,6 +201,17 @@ mod tests {
         assert_eq!(
             count(json!({"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "a"}]})),
             1
+        );
+    }
+
+    #[test]
+    fn what_etcd_could_not_take_is_refused() {
+        let of = |size: usize| Object::new(json!({"spec": {"a": "x".repeat(size)}})).expect("an object");
+        assert!(size(&of(STORED - 1000)).is_ok());
+        let refusal = size(&of(STORED)).expect_err("too large").to_value();
+        assert_eq!(
+            (&refusal["code"], &refusal["message"]),
+            (&json!(500), &json!("etcdserver: request is too large"))
         );
     }
 }

@@ -40,6 +40,8 @@ pub(crate) struct Resource {
     pub(crate) table: TableName,
     /// The version that objects are stored at.
     pub(crate) storage_version: Box<str>,
+    /// What discovery says of how a built-in kind is stored; computed for custom ones.
+    pub(crate) storage_hash: Option<Box<str>>,
     pub(crate) schema: Option<Schema>,
     /// A custom resource's schema as its CRD has it, prose included.
     pub(crate) document: Option<Arc<Value>>,

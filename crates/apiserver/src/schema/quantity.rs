@@ -47,6 +47,17 @@ pub(crate) fn canonical(value: &Value) -> Result<String, String> {
     Ok(shown(nanos, form))
 }
 
+/// As [`canonical`], rounded up to thousandths: resources are not counted finer.
+pub(crate) fn canonical_in_thousandths(value: &Value) -> Result<String, String> {
+    const THOUSANDTH: i128 = UNIT / 1000;
+    let text = canonical(value)?;
+    let Some((nanos, form)) = parse(&text).filter(|(nanos, _)| nanos % THOUSANDTH != 0) else {
+        return Ok(text);
+    };
+    let rounded = (nanos / THOUSANDTH + nanos.signum()) * THOUSANDTH;
+    Ok(shown(rounded, form))
+}
+
 /// An amount in billionths; none if it is no amount.
 pub(crate) fn nanos(value: &Value) -> Option<i128> {
     match value {
@@ -200,6 +211,18 @@ mod tests {
             (json!(".5"), "500m"),
         ] {
             assert_eq!(canonical(&given).as_deref(), Ok(form), "{given}");
+        }
+        for (given, form) in [
+            ("0.0001", "1m"),
+            ("100u", "1m"),
+            ("1.0005", "1001m"),
+            ("1500m", "1500m"),
+        ] {
+            assert_eq!(
+                canonical_in_thousandths(&json!(given)).as_deref(),
+                Ok(form),
+                "{given}"
+            );
         }
         for bad in [
             json!("x"),

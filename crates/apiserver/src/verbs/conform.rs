@@ -109,7 +109,7 @@ pub(super) fn judge(problems: Vec<String>, validation: FieldValidation) -> Resul
 
 /// What is wrong with an object that is about to be written.
 pub(super) fn check(object: &Object, resource: &Resource) -> Vec<FieldError> {
-    let mut errors = validation::metadata(object);
+    let mut errors = validation::metadata(object, resource);
     if let Some(schema) = resource.schema.as_ref().filter(|_| resource.custom) {
         let root = schema.view();
         for name in root

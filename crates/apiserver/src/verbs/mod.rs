@@ -31,6 +31,7 @@ use crate::{
     schema::FieldError,
     status::Status,
     storage::{Entry, Key, Storage},
+    subresources::TokenKey,
     versions,
     world::World,
 };
@@ -40,6 +41,8 @@ pub(crate) struct Api {
     pub(crate) storage: Box<dyn Storage>,
     pub(crate) registry: Registry,
     pub(crate) world: World,
+    /// Signs the tokens of service accounts.
+    pub(crate) tokens: TokenKey,
     /// Held while what is served is brought in line with a stored definition.
     pub(crate) definitions: parking_lot::Mutex<()>,
     /// Held while a service is given addresses and ports, and until it is written.

@@ -20,7 +20,7 @@ use crate::{
     schema::{FieldError, Problem, Schema},
     status::Status,
     storage::{Change, Conflict, Entry, Expect, Key, Revision},
-    strategies, validation, versions,
+    strategies, validation, versions, warnings,
 };
 
 /// How often a write that names no revision is tried again after losing a race.
@@ -42,6 +42,17 @@ impl Api {
                 "resourceVersion should not be set on objects to be created",
             ));
         }
+        self.insert(resource, options, object, warnings)
+    }
+
+    /// Writes an object that is not there yet.
+    fn insert(
+        &self,
+        resource: &Resource,
+        options: &WriteOptions,
+        mut object: Object,
+        mut warnings: Vec<String>,
+    ) -> Result<Answer, Status> {
         self.admit(resource, &mut object)?;
         self.prepare_create(&mut object, resource);
         // A generated name may be taken: the real server tries eight times.
@@ -62,6 +73,10 @@ impl Api {
             errors.extend(rules::check(resource, &object, None));
             if !errors.is_empty() {
                 return Err(invalid(resource, object.name(), &errors));
+            }
+            if attempt == 1 {
+                validation::size(&object)?;
+                warnings.extend(warnings::about(resource, &object, None));
             }
             strategies::complete(resource, &mut object);
             let _allotting = self.allot(resource, &mut object, None, options)?;
@@ -100,10 +115,19 @@ impl Api {
     ) -> Result<Answer, Status> {
         let resource = &target.resource;
         let (mut object, warnings) = decode(resource, body, encoding, options.field_validation)?;
-        if object.name().is_empty() {
-            return Err(Status::bad_request("name must be provided"));
-        }
+        named(&object, target)?;
         place(&mut object, target)?;
+        if resource.strategy.create_on_update
+            && target.subresource.is_empty()
+            && self.current(target).is_err()
+        {
+            let uid = object.meta("uid");
+            if !uid.is_empty() {
+                return Err(uid_mismatch(resource, &object, uid, ""));
+            }
+            object.metadata_mut().remove("resourceVersion");
+            return self.insert(resource, options, object, warnings);
+        }
         let said = object.meta("resourceVersion").to_owned();
         for _ in 0..RACES {
             let entry = self.current(target)?;
@@ -125,7 +149,7 @@ impl Api {
             let uid = object.meta("uid");
             let old = versions::shown(&entry, resource);
             if !uid.is_empty() && uid != old.meta("uid") {
-                return Err(uid_mismatch(resource, &old, uid));
+                return Err(uid_mismatch(resource, &old, uid, old.meta("uid")));
             }
             match self.replace(target, options, &entry, &old, object.clone(), warnings.clone())? {
                 Some(answer) => return Ok(answer),
@@ -167,12 +191,7 @@ impl Api {
             let (mut object, unknown) = conform(value, resource, kind.source()).map_err(refused)?;
             let problems = remarks.iter().cloned().chain(unknown).collect();
             let warnings = judge(problems, options.field_validation).map_err(refused)?;
-            if object.name().is_empty() {
-                return Err(Status::bad_request(format!(
-                    "the name of the object ({} based on URL) was undeterminable: name must be provided",
-                    target.name
-                )));
-            }
+            named(&object, target)?;
             place(&mut object, target)?;
             let said = object.meta("resourceVersion");
             if !said.is_empty() && said != entry.revision.to_string() {
@@ -233,7 +252,7 @@ impl Api {
         entry: &Entry,
         old: &Object,
         mut object: Object,
-        warnings: Vec<String>,
+        mut warnings: Vec<String>,
     ) -> Result<Option<Answer>, Status> {
         let resource = &target.resource;
         let mut errors = prepare_update(&mut object, old, target);
@@ -245,14 +264,16 @@ impl Api {
         if !errors.is_empty() {
             return Err(invalid(resource, &target.name, &errors));
         }
+        validation::size(&object)?;
+        warnings.extend(warnings::about(resource, &object, Some(old)));
         let _allotting = self.allot(resource, &mut object, Some(old), options)?;
         if options.dry_run {
             object.keep_meta("resourceVersion", old);
             return Ok(Some(dry(200, object, warnings)));
         }
-        // The last finalizer is gone: the object goes with it. The client sees it as it would have become, watchers as it
-        // was stored last.
+        // The last finalizer is gone: the object goes with it, and the client sees it once more as it was.
         if particular::is_finished(resource, &object) {
+            // Watchers see it as it was before.
             let mut last = old.clone();
             return Ok(
                 match self.commit(resource, &mut last, Expect::At(entry.revision), Change::Remove) {
@@ -296,31 +317,6 @@ impl Api {
         )
     }
 
-    /// Gives a service its addresses and ports. They are its own once it is written, so that no two services may look
-    /// for theirs at the same time: the guard is held until then.
-    fn allot(
-        &self,
-        resource: &Resource,
-        object: &mut Object,
-        old: Option<&Object>,
-        options: &WriteOptions,
-    ) -> Result<Option<parking_lot::MutexGuard<'_, ()>>, Status> {
-        if (&*resource.group, &*resource.kind) != ("", "Service") {
-            return Ok(None);
-        }
-        let guard = self.allotting.lock();
-        let mut taken = strategies::Allotment::default();
-        taken.dry = options.dry_run;
-        for service in self.all(("", "services")) {
-            if old.is_none_or(|old| old.meta("uid") != service.meta("uid")) {
-                taken.note(&service);
-            }
-        }
-        strategies::allot(object, &mut taken, &mut |below| self.world.below(below))
-            .map_err(|errors| invalid(resource, object.name(), &errors))?;
-        Ok(Some(guard))
-    }
-
     /// Writes an object at the resource's storage version.
     pub(crate) fn commit(
         &self,
@@ -360,6 +356,17 @@ impl Api {
         particular::prepare_create(resource, object, &self.world.now_text());
         normalize(object, resource);
     }
+}
+
+/// An object that takes the place of another must say its name.
+fn named(object: &Object, target: &Target) -> Result<(), Status> {
+    if object.name().is_empty() {
+        return Err(Status::bad_request(format!(
+            "the name of the object ({} based on URL) was undeterminable: name must be provided",
+            target.name
+        )));
+    }
+    Ok(())
 }
 
 /// Puts an object where the request says, or refuses if it says another place itself.
@@ -408,18 +415,10 @@ fn prepare_update(object: &mut Object, old: &Object, target: &Target) -> Vec<Fie
     }
     match &*target.subresource {
         "finalize" => {
-            let finalizers = object.fields().get("spec").map(|spec| spec["finalizers"].clone());
-            *object = old.clone();
-            let spec = object
-                .fields_mut()
-                .entry("spec")
-                .or_insert_with(|| serde_json::json!({}));
-            match finalizers.filter(|list| list.as_array().is_some_and(|list| !list.is_empty())) {
-                Some(finalizers) => spec["finalizers"] = finalizers,
-                None => {
-                    spec.as_object_mut().map(|spec| spec.remove("finalizers"));
-                }
-            }
+            match old.fields().get("status") {
+                Some(status) => object.fields_mut().insert("status".into(), status.clone()),
+                None => object.fields_mut().remove("status"),
+            };
             return errors;
         }
         "status" => {
@@ -433,8 +432,11 @@ fn prepare_update(object: &mut Object, old: &Object, target: &Target) -> Vec<Fie
             // Built-in kinds let a status update touch annotations and finalizers; custom ones nothing but status.
             if !resource.custom {
                 object.fields_mut().insert("metadata".into(), metadata);
-                object.keep_meta("labels", old);
-                object.keep_meta("ownerReferences", old);
+                match (&*resource.group, &*resource.kind) {
+                    ("apps", "Deployment") => object.keep_meta("labels", old),
+                    ("", "Pod") => object.keep_meta("ownerReferences", old),
+                    _ => {}
+                }
             }
         }
         _ if resource.has_status() => match old.fields().get("status") {
@@ -514,16 +516,15 @@ fn exists(resource: &Resource, object: &Object, entry: &Entry) -> Status {
     }
 }
 
-fn uid_mismatch(resource: &Resource, old: &Object, uid: &str) -> Status {
+fn uid_mismatch(resource: &Resource, object: &Object, said: &str, known: &str) -> Status {
     // Only what is served from definitions is stored under its group.
     let group = if resource.custom { &*resource.group } else { "" };
-    let place = [group, &*resource.plural, old.namespace(), old.name()];
+    let place = [group, &*resource.plural, object.namespace(), object.name()];
     let key: Vec<_> = place.into_iter().filter(|part| !part.is_empty()).collect();
     let why = format!(
         "StorageError: invalid object, Code: 4, Key: /registry/{}, ResourceVersion: 0, AdditionalErrorMsg: \
-         Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+         Precondition failed: UID in precondition: {said}, UID in object meta: {known}",
         key.join("/"),
-        old.meta("uid")
     );
-    Status::conflict(resource, old.name(), &why)
+    Status::conflict(resource, object.name(), &why)
 }
