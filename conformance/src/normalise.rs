@@ -46,6 +46,9 @@ static AGE: LazyLock<Regex> = LazyLock::new(|| pattern(r"^(?:\d+[smhd])+$"));
 static AGE_IN_TEXT: LazyLock<Regex> = LazyLock::new(|| pattern(r"\b(?:\d+m)?\d+s\b"));
 static IP: LazyLock<Regex> = LazyLock::new(|| pattern(r"^\d+\.\d+\.\d+\.\d+$"));
 static REVISION_LINE: LazyLock<Regex> = LazyLock::new(|| pattern(r#"(resourceVersion"?: ")(\d+)"#));
+/// The folders and the times that diff names.
+static DIFF: LazyLock<Regex> =
+    LazyLock::new(|| pattern(r"(LIVE|MERGED)-\d+|\t\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+ [+-]\d{4}"));
 /// Where messages name a revision.
 static REVISION: LazyLock<Regex> = LazyLock::new(|| pattern(r"(current: |in record \()(\d+)"));
 
@@ -238,6 +241,7 @@ impl Names<'_> {
                 let text = REVISION_LINE.replace_all(&text, |found: &Captures<'_>| {
                     format!("{}{}", &found[1], self.rank(&found[2]))
                 });
+                let text = DIFF.replace_all(&text, "$1");
                 AGE_IN_TEXT.replace_all(&text, "AGE").into_owned().into()
             }
             other => other,
