@@ -129,6 +129,7 @@ impl Api {
             return self.insert(resource, options, object, warnings);
         }
         let said = object.meta("resourceVersion").to_owned();
+        check_revision(&said)?;
         for _ in 0..RACES {
             let entry = self.current(target)?;
             if said.is_empty() || said == "0" {
@@ -198,6 +199,7 @@ impl Api {
             named(&object, target)?;
             place(&mut object, target)?;
             let said = object.meta("resourceVersion");
+            check_revision(said)?;
             if !said.is_empty() && said != entry.revision.to_string() {
                 return Err(Status::modified(resource, &target.name));
             }
@@ -260,7 +262,7 @@ impl Api {
     ) -> Result<Option<Answer>, Status> {
         let resource = &target.resource;
         let mut errors = prepare_update(&mut object, old, target);
-        errors.extend(check(&object, resource));
+        errors.extend(validation::repeated(check(&object, resource), resource));
         // A subresource touches what is its own, and leaves the rest as it passed before.
         if target.subresource.is_empty() {
             errors.extend(rules::check(resource, &object, Some(old)));
@@ -352,12 +354,23 @@ impl Api {
         }
         object.set_meta("uid", self.world.uid());
         object.set_meta("creationTimestamp", self.world.now_text());
+        // Other kinds keep what they were given, and never count it.
         if resource.strategy.generation {
             object.set_meta("generation", 1);
         }
         particular::prepare_create(resource, object, &self.world.now_text());
         normalize(object, resource);
     }
+}
+
+/// A revision that is none is something that the real server did not expect.
+fn check_revision(said: &str) -> Result<(), Status> {
+    if said.is_empty() || said.parse::<u64>().is_ok() {
+        return Ok(());
+    }
+    Err(Status::unexplained(format!(
+        "strconv.ParseUint: parsing {said:?}: invalid syntax"
+    )))
 }
 
 /// An object that takes the place of another must say its name.
@@ -398,10 +411,16 @@ fn place(object: &mut Object, target: &Target) -> Result<(), Status> {
 fn prepare_update(object: &mut Object, old: &Object, target: &Target) -> Vec<FieldError> {
     let resource = &target.resource;
     let mut errors = Vec::new();
-    if object.metadata().contains_key("uid") && object.meta("uid") != old.meta("uid") {
-        let problem = Problem::Invalid(object.meta("uid").into(), "field is immutable".into());
-        // Two of the real server's checks look at it.
-        errors.extend(vec![FieldError::new("metadata.uid", problem); 2]);
+    for key in ["uid", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+        let said = object
+            .metadata()
+            .get(key)
+            .filter(|said| old.metadata().get(key) != Some(*said));
+        if let Some(said) = said {
+            // Two of the real server's checks look at it.
+            let problem = Problem::Invalid(said.clone(), "field is immutable".into());
+            errors.extend(vec![FieldError::new(format!("metadata.{key}"), problem); 2]);
+        }
     }
     // A deletion cannot be begun, nor its time changed, by an update.
     let given = object.metadata().clone();
