@@ -60,8 +60,12 @@ impl Route {
             .group(group)
             .is_some_and(|g| g.versions.iter().any(|v| **v == *version));
         if !known {
-            // An unknown version of a known group is a resource that is not there; an unknown group is nothing.
-            return if catalogue.group(group).is_some() {
+            // An unknown version of a built-in group is a resource that is not there; of any other group it is nothing.
+            let built_in = catalogue
+                .resources
+                .iter()
+                .any(|r| *r.group == *group && !r.custom);
+            return if built_in {
                 Self::NoSuchResource
             } else {
                 Self::Other

@@ -383,7 +383,7 @@ impl Api {
                 response
             }
             Answer::List(page) if (wanted, view) == (Encoding::Json, View::Object) => {
-                with_body(200, "", Body::list(ListBody::new(resource, &page)))
+                with_body(200, "", Body::list(ListBody::new(resource, page)))
             }
             Answer::List(page) => {
                 let objects = page.entries.iter().map(|entry| {

@@ -216,7 +216,7 @@ enum Part {
 }
 
 impl ListBody {
-    pub(crate) fn new(resource: &Resource, page: &Page) -> Self {
+    pub(crate) fn new(resource: &Resource, page: Page) -> Self {
         let metadata = page.metadata(resource);
         let kind = &resource.list_kind;
         let version = resource.api_version();

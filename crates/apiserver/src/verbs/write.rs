@@ -410,28 +410,7 @@ fn place(object: &mut Object, target: &Target) -> Result<(), Status> {
 /// What the server decides about a changed object, whatever the client said. Returns what may not be changed.
 fn prepare_update(object: &mut Object, old: &Object, target: &Target) -> Vec<FieldError> {
     let resource = &target.resource;
-    let mut errors = Vec::new();
-    for key in ["uid", "deletionTimestamp", "deletionGracePeriodSeconds"] {
-        let said = object
-            .metadata()
-            .get(key)
-            .filter(|said| old.metadata().get(key) != Some(*said));
-        if let Some(said) = said {
-            // Two of the real server's checks look at it.
-            let problem = Problem::Invalid(said.clone(), "field is immutable".into());
-            errors.extend(vec![FieldError::new(format!("metadata.{key}"), problem); 2]);
-        }
-    }
-    // A deletion cannot be begun, nor its time changed, by an update.
-    let given = object.metadata().clone();
-    for key in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
-        let (new, known) = (given.get(key).filter(|v| !v.is_null()), old.metadata().get(key));
-        let kept = key == "deletionTimestamp" && known.is_some();
-        if let Some(new) = new.filter(|new| Some(*new) != known && !kept) {
-            let problem = Problem::Invalid(new.clone(), "field is immutable".into());
-            errors.push(FieldError::new(format!("metadata.{key}"), problem));
-        }
-    }
+    let mut errors = immutable_metadata(object, old);
     for key in [
         "uid",
         "creationTimestamp",
@@ -444,66 +423,20 @@ fn prepare_update(object: &mut Object, old: &Object, target: &Target) -> Vec<Fie
     ] {
         object.keep_meta(key, old);
     }
-    match &*target.subresource {
-        "finalize" => {
-            match old.fields().get("status") {
-                Some(status) => object.fields_mut().insert("status".into(), status.clone()),
-                None => object.fields_mut().remove("status"),
-            };
-            strategies::named(resource, object);
-            return errors;
-        }
-        "status" => {
-            let status = object.fields_mut().remove("status");
-            let metadata = object.fields()["metadata"].clone();
-            object.fields_mut().clone_from(old.fields());
-            match status {
-                Some(status) => object.fields_mut().insert("status".into(), status),
-                None => object.fields_mut().remove("status"),
-            };
-            // Built-in kinds let a status update touch annotations and finalizers; custom ones nothing but status.
-            if !resource.custom {
-                object.fields_mut().insert("metadata".into(), metadata);
-                match (&*resource.group, &*resource.kind) {
-                    ("apps", "Deployment") => object.keep_meta("labels", old),
-                    ("", "Pod") => object.keep_meta("ownerReferences", old),
-                    _ => {}
-                }
-            }
-        }
-        _ if resource.has_status() => match old.fields().get("status") {
-            Some(status) => {
-                object.fields_mut().insert("status".into(), status.clone());
-            }
-            None => {
-                object.fields_mut().remove("status");
-            }
-        },
-        _ => {}
+    if *target.subresource == *"status" {
+        keep_all_but_status(object, old, resource);
+    } else if resource.has_status() {
+        keep_status(object, old);
+    }
+    if *target.subresource == *"finalize" {
+        strategies::named(resource, object);
+        return errors;
     }
     particular::prepare_update(resource, object, old);
     if target.subresource.is_empty() {
         admission::admit_update(resource, object);
     }
-    if old.is_deleting() {
-        let added: Vec<_> = object
-            .finalizers()
-            .filter(|f| !old.finalizers().any(|known| known == *f))
-            .collect();
-        if !added.is_empty() {
-            let listed: Vec<_> = added.iter().map(|f| format!("{f:?}")).collect();
-            let error = FieldError::new(
-                "metadata.finalizers",
-                Problem::Forbidden(format!(
-                    "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
-                    listed.join(", ")
-                )),
-            );
-            // The real server checks this for all kinds, and once more for each built-in one.
-            errors.extend((!resource.custom).then(|| error.clone()));
-            errors.push(error);
-        }
-    }
+    errors.extend(added_finalizers(object, old, resource));
     normalize(object, resource);
     let counts = desired_differs(object, old, resource)
         || (target.subresource.is_empty() && strategies::metadata_counts(resource, object, old));
@@ -516,6 +449,69 @@ fn prepare_update(object: &mut Object, old: &Object, target: &Target) -> Vec<Fie
         object.set_meta("generation", generation + 1);
     }
     errors
+}
+
+/// What the client says of metadata that is the server's alone, and says differently.
+fn immutable_metadata(object: &Object, old: &Object) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    for key in ["uid", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+        let said = object
+            .metadata()
+            .get(key)
+            .filter(|said| old.metadata().get(key) != Some(*said));
+        if let Some(said) = said {
+            // Two of the real server's checks look at it.
+            let problem = Problem::Invalid(said.clone(), "field is immutable".into());
+            errors.extend(vec![FieldError::new(format!("metadata.{key}"), problem); 2]);
+        }
+    }
+    errors
+}
+
+/// A write to the object leaves its status alone.
+fn keep_status(object: &mut Object, old: &Object) {
+    match old.fields().get("status") {
+        Some(status) => object.fields_mut().insert("status".into(), status.clone()),
+        None => object.fields_mut().remove("status"),
+    };
+}
+
+/// A write to the status leaves the rest alone. Built-in kinds let it touch most of the metadata too.
+fn keep_all_but_status(object: &mut Object, old: &Object, resource: &Resource) {
+    let status = object.fields_mut().remove("status");
+    let metadata = object.fields()["metadata"].clone();
+    object.fields_mut().clone_from(old.fields());
+    match status {
+        Some(status) => object.fields_mut().insert("status".into(), status),
+        None => object.fields_mut().remove("status"),
+    };
+    if resource.custom {
+        return;
+    }
+    object.fields_mut().insert("metadata".into(), metadata);
+    match (&*resource.group, &*resource.kind) {
+        ("apps", "Deployment") => object.keep_meta("labels", old),
+        ("", "Pod") => object.keep_meta("ownerReferences", old),
+        _ => {}
+    }
+}
+
+/// An object that is being deleted gets no new finalizers.
+fn added_finalizers(object: &Object, old: &Object, resource: &Resource) -> Vec<FieldError> {
+    let added = object
+        .finalizers()
+        .filter(|f| !old.finalizers().any(|known| known == *f));
+    let listed: Vec<_> = added.map(|f| format!("{f:?}")).collect();
+    if listed.is_empty() || !old.is_deleting() {
+        return Vec::new();
+    }
+    let why = format!(
+        "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+        listed.join(", ")
+    );
+    let error = FieldError::new("metadata.finalizers", Problem::Forbidden(why));
+    // The real server checks this for all kinds, and once more for each built-in one.
+    vec![error; if resource.custom { 1 } else { 2 }]
 }
 
 /// Whether the state that the object asks for differs: everything but metadata and, where it is a part of its own, status.
