@@ -55,6 +55,7 @@ mod validation;
 mod verbs;
 mod view;
 mod world;
+mod yaml;
 
 pub use body::Body;
 pub use object::Encoded;

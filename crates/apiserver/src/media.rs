@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use serde_json::Value;
 
-use crate::{protobuf, registry::Resource, status::Status};
+use crate::{protobuf, registry::Resource, status::Status, yaml};
 
 /// What bodies may be in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,9 +94,7 @@ pub(crate) fn decode(body: &[u8], encoding: Encoding, kind: &str) -> Result<Valu
             };
             unrecognized(body, kind, &why)
         }),
-        Encoding::Yaml => {
-            serde_yaml_ng::from_slice(body).map_err(|error| unrecognized(body, kind, &error.to_string()))
-        }
+        Encoding::Yaml => yaml::decode(body).map_err(|why| unrecognized(body, kind, &why)),
         Encoding::Protobuf => decode_protobuf(body, "", kind),
     }
 }
