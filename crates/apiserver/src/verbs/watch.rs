@@ -24,6 +24,9 @@ const BOOKMARK_EVERY: Duration = Duration::from_mins(1);
 /// How long before its end a watch says so once more.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 
+/// No watch is longer, whatever its client asks for: times beyond the clock's range cannot be waited for.
+const LONGEST: Duration = Duration::from_hours(24 * 365);
+
 /// How many events are taken from the history at a time.
 const BATCH: usize = 64;
 
@@ -97,7 +100,8 @@ impl WatchStream {
         let now = Instant::now();
         let length = options
             .timeout_seconds
-            .map_or_else(|| api.world.watch_timeout(), Duration::from_secs);
+            .map_or_else(|| api.world.watch_timeout(), Duration::from_secs)
+            .min(LONGEST);
         let ends = now + length;
         // Subscribe first: what is committed from here on wakes the watch.
         let changes = api.storage.subscribe(&target.resource.table);
