@@ -26,11 +26,13 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 const SERVE: &str = "serve";
 
 fn main() -> anyhow::Result<()> {
-    match std::env::args().nth(1).as_deref() {
-        Some("queue") => queue::bench(),
-        Some("server") => server::bench(),
-        Some(SERVE) => server::serve(),
-        Some(other) => bail!("no subject `{other}`: the subjects are `queue` and `server`"),
-        None => bail!("name a subject: `queue` or `server`"),
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["queue"] => queue::bench(),
+        // What `bench` starts for each measurement of ours.
+        ["measure", "queue", case] => queue::measure_case(case),
+        ["server"] => server::bench(),
+        [SERVE, ..] => server::serve(),
+        _ => bail!("name a subject: `queue` or `server`"),
     }
 }

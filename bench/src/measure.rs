@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use stats_alloc::Region;
 
-/// What one operation costs. Rivals print the same as JSON.
-#[derive(Clone, Copy, Debug, Deserialize)]
+/// What one operation costs. Every contender prints it as JSON.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub(crate) struct Measurement {
     /// Time per operation.
     pub(crate) nanos: f64,

@@ -3,11 +3,12 @@
 
 use std::time::Duration;
 
+use anyhow::Context;
 use tokio::runtime::{Builder, Runtime};
 use windlass_workqueue::WorkQueue;
 
 use crate::measure::{Measurement, measure};
-use crate::rivals::GoRivals;
+use crate::rivals::{GoRivals, measure_ours};
 use crate::rounds::{Contender, compare, print_head};
 
 struct Case {
@@ -49,8 +50,9 @@ pub(crate) fn bench() -> anyhow::Result<()> {
         println!("These are our figures alone: {reason:#}.\n");
     }
     print_head();
-    for Case { name, title, ours } in CASES {
-        let mut contenders: Vec<Contender<'_>> = vec![("windlass", Box::new(move || Ok(ours())))];
+    for Case { name, title, .. } in CASES {
+        let mut contenders: Vec<Contender<'_>> =
+            vec![("windlass", Box::new(move || measure_ours("queue", name)))];
         if let Ok(go) = &go {
             for rival in RIVALS {
                 contenders.push((rival, Box::new(move || go.measure(rival, name))));
@@ -58,6 +60,16 @@ pub(crate) fn bench() -> anyhow::Result<()> {
         }
         compare(title, &contenders)?;
     }
+    Ok(())
+}
+
+/// Measures ours on one case and prints the result.
+pub(crate) fn measure_case(name: &str) -> anyhow::Result<()> {
+    let case = CASES
+        .into_iter()
+        .find(|case| case.name == name)
+        .with_context(|| format!("no case `{name}`"))?;
+    println!("{}", serde_json::to_string(&(case.ours)())?);
     Ok(())
 }
 

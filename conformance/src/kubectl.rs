@@ -34,7 +34,7 @@ use tokio::{
 use crate::run;
 
 /// How long a command may take.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_mins(1);
 
 /// A kubectl that talks to one server, in one namespace.
 pub struct Kubectl {
@@ -227,12 +227,18 @@ async fn forward(client: Client, log: Log, request: http::Request<Incoming>) -> 
     let mut onward = http::Request::builder()
         .method(parts.method)
         .uri(parts.uri.path_and_query().context("no path")?.as_str());
-    for name in [
-        header::ACCEPT,
-        header::CONTENT_TYPE,
-        header::USER_AGENT,
-        header::IF_NONE_MATCH,
-    ] {
+    if let Some(accept) = parts.headers.get(header::ACCEPT) {
+        let accept = accept.to_str()?;
+        // The schema documents are binary in one of their forms, which is not recorded.
+        let is_schema = parts.uri.path().starts_with("/openapi");
+        let wanted = if is_schema {
+            accept.to_owned()
+        } else {
+            without_protobuf(accept)
+        };
+        onward = onward.header(header::ACCEPT, wanted);
+    }
+    for name in [header::CONTENT_TYPE, header::USER_AGENT, header::IF_NONE_MATCH] {
         if let Some(value) = parts.headers.get(&name) {
             onward = onward.header(name, value);
         }
@@ -248,6 +254,18 @@ async fn forward(client: Client, log: Log, request: http::Request<Incoming>) -> 
     parts.headers.remove(header::TRANSFER_ENCODING);
     parts.headers.remove(header::CONNECTION);
     Ok(Response::from_parts(parts, Tee { body, exchange }))
+}
+
+/// kubectl takes JSON wherever it would take protobuf, and JSON can be read in a recording.
+fn without_protobuf(accept: &str) -> String {
+    let kept: Vec<_> = accept
+        .split(',')
+        .filter(|kind| !kind.contains("protobuf"))
+        .collect();
+    if kept.is_empty() {
+        return "application/json".to_owned();
+    }
+    kept.join(",")
 }
 
 fn asked(parts: &Parts, sent: Bytes) -> Exchange {

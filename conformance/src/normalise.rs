@@ -5,7 +5,7 @@
 //!   revision of a list, a bookmark or a continue token becomes that of the newest object it can contain, because a real
 //!   server's own writes move it on at any time.
 //! - times near now become `T` with their precision; a time that the scenario wrote itself stays.
-//! - ages in tables become `AGE`.
+//! - ages in tables become `AGE`; tokens are opened and show their claims; what kubectl chooses by chance is `CHANCE`.
 //!
 //! Absent, null and empty stay different.
 
@@ -19,7 +19,7 @@ use jiff::{SignedDuration, Timestamp};
 use regex::{Captures, Regex};
 use serde_json::{Map, Value};
 
-use crate::{Scenario, run::group, template::Variables};
+use crate::{Scenario, run::group};
 
 /// Whether `metadata.managedFields` takes part. Both servers must write it first; until the embedded one does, it would
 /// drown every other difference.
@@ -40,9 +40,15 @@ static UID: LazyLock<Regex> =
 static TIME: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.(\d+))?(?:Z|[+-]\d\d:\d\d)"));
 static BASE: LazyLock<Regex> = LazyLock::new(|| pattern(r#"generateName"?: *"?([^"},\s]+)"#));
+/// Of a schema document.
+static HASH: LazyLock<Regex> = LazyLock::new(|| pattern("hash=[0-9A-F]+"));
 static AGE: LazyLock<Regex> = LazyLock::new(|| pattern(r"^(?:\d+[smhd])+$"));
 static AGE_IN_TEXT: LazyLock<Regex> = LazyLock::new(|| pattern(r"\b(?:\d+m)?\d+s\b"));
 static IP: LazyLock<Regex> = LazyLock::new(|| pattern(r"^\d+\.\d+\.\d+\.\d+$"));
+static REVISION_LINE: LazyLock<Regex> = LazyLock::new(|| pattern(r#"(resourceVersion"?: ")(\d+)"#));
+/// The folders and the times that diff names.
+static DIFF: LazyLock<Regex> =
+    LazyLock::new(|| pattern(r"(LIVE|MERGED)-\d+|\t\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+ [+-]\d{4}"));
 /// Where messages name a revision.
 static REVISION: LazyLock<Regex> = LazyLock::new(|| pattern(r"(current: |in record \()(\d+)"));
 
@@ -99,7 +105,7 @@ impl Names<'_> {
             }
             Value::Object(fields) => {
                 if let Some(metadata) = fields.get("metadata") {
-                    self.collect_metadata(metadata, revisions);
+                    revisions.extend(revision_of_object(metadata));
                 }
                 for key in ["clusterIP", "clusterIPs"] {
                     self.collect_addresses(fields.get(key).unwrap_or(&Value::Null));
@@ -114,13 +120,6 @@ impl Names<'_> {
                 }
             }
             _ => {}
-        }
-    }
-
-    fn collect_metadata(&mut self, metadata: &Value, revisions: &mut BTreeSet<u64>) {
-        if metadata["uid"].is_string() {
-            let revision = metadata["resourceVersion"].as_str();
-            revisions.extend(revision.and_then(|revision| revision.parse::<u64>().ok()));
         }
     }
 
@@ -168,7 +167,7 @@ impl Names<'_> {
         let is_schema = fields.contains_key("openapi");
         let fields = fields
             .into_iter()
-            .filter(|(key, _)| !(key.contains(FOREIGN) && !key.contains(&self.group)))
+            .filter(|(key, _)| !self.is_foreign_name(key))
             .map(|(key, value)| {
                 let value = if is_schema {
                     self.without_prose(value)
@@ -199,8 +198,13 @@ impl Names<'_> {
     }
 
     fn replace_text(&self, key: &str, text: &str) -> Value {
-        if key == "resourceVersion" {
-            return self.revision(text, false);
+        match key {
+            "resourceVersion" => return self.revision(text, false),
+            "serverAddress" => return "ADDRESS".into(),
+            // kubectl spreads the ends of its watches.
+            "timeoutSeconds" => return "CHANCE".into(),
+            "token" => return self.claims(text),
+            _ => {}
         }
         let replaced = self.replace_names(&self.replace_quoted(text));
         let replaced = REVISION.replace_all(&replaced, |found: &Captures<'_>| {
@@ -232,10 +236,14 @@ impl Names<'_> {
     /// A line that kubectl wrote; also its tables show ages.
     fn replace_line(&self, line: Value) -> Value {
         match line {
-            Value::String(text) => AGE_IN_TEXT
-                .replace_all(&self.replace_names(&text), "AGE")
-                .into_owned()
-                .into(),
+            Value::String(text) => {
+                let text = self.replace_names(&text);
+                let text = REVISION_LINE.replace_all(&text, |found: &Captures<'_>| {
+                    format!("{}{}", &found[1], self.rank(&found[2]))
+                });
+                let text = DIFF.replace_all(&text, "$1");
+                AGE_IN_TEXT.replace_all(&text, "AGE").into_owned().into()
+            }
             other => other,
         }
     }
@@ -245,6 +253,7 @@ impl Names<'_> {
             self.uids.get(&found[0]).unwrap_or(&found[0].to_owned()).clone()
         });
         let replaced = TIME.replace_all(&replaced, |found: &Captures<'_>| self.time(found));
+        let replaced = HASH.replace_all(&replaced, "hash=HASH");
         let mut replaced = replaced.into_owned();
         for (name, replacement) in self.generated.iter().chain(&self.addresses) {
             if replaced.contains(name.as_str()) {
@@ -295,10 +304,32 @@ impl Names<'_> {
                 if let Some(revision) = fields.get("rv").and_then(Value::as_i64).filter(|rv| *rv > 0) {
                     fields.insert("rv".to_owned(), self.rank(&revision.to_string()).into());
                 }
+                // A leading slash says only whether the page came from the server's cache or from etcd.
+                if let Some(Value::String(start)) = fields.get_mut("start") {
+                    *start = start.trim_start_matches('/').to_owned();
+                }
                 self.replace_fields(fields)
             }
             _ => token.into(),
         }
+    }
+
+    /// What a signed token says; how it is signed is the server's own business.
+    fn claims(&self, token: &str) -> Value {
+        let opened = token
+            .split('.')
+            .nth(1)
+            .and_then(|claims| URL_SAFE_NO_PAD.decode(claims).ok())
+            .and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
+        let Some(Value::Object(mut claims)) = opened else {
+            return token.into();
+        };
+        for (key, replacement) in [("exp", "T"), ("iat", "T"), ("nbf", "T"), ("jti", "UNIQUE")] {
+            if let Some(value) = claims.get_mut(key) {
+                *value = replacement.into();
+            }
+        }
+        self.replace_fields(claims)
     }
 
     /// Descriptions of the built-in kinds, their columns and schemas: prose that is not ours to ship. What the
@@ -309,7 +340,7 @@ impl Names<'_> {
                 let kept = fields.into_iter().filter(|(key, value)| {
                     key != "description"
                         || value.as_str().is_none_or(|text| {
-                            self.scenario.text.contains(text)
+                            !text.is_empty() && self.scenario.text.contains(text)
                                 || text.starts_with("Custom resource definition")
                         })
                 });
@@ -332,16 +363,23 @@ impl Names<'_> {
                 .or_else(|| item["name"].as_str()),
             _ => None,
         };
-        name.is_some_and(|name| name.contains(FOREIGN) && !name.contains(&self.group))
+        name.is_some_and(|name| self.is_foreign_name(name))
     }
+
+    fn is_foreign_name(&self, name: &str) -> bool {
+        name.contains(FOREIGN) && !name.contains(&self.group)
+    }
+}
+
+/// Objects have a uid; lists and bookmarks have not.
+fn revision_of_object(metadata: &Value) -> Option<u64> {
+    let revision = metadata["resourceVersion"].as_str()?;
+    metadata["uid"].as_str().and(revision.parse().ok())
 }
 
 /// The prefixes for which the scenario wants names; they are cut so that the name stays within 63 characters.
 fn bases(text: &str) -> Vec<(String, Regex)> {
-    let cut = |found: Captures<'_>| {
-        let base = Variables::default()
-            .fill(&found[1])
-            .unwrap_or_else(|_| found[1].to_owned());
+    let cut = |base: String| {
         let base = base.get(..58).unwrap_or(&base).to_owned();
         let looks = pattern(&format!(
             r"{}[bcdfghjklmnpqrstvwxz2456789]{{5}}\b",
@@ -349,11 +387,109 @@ fn bases(text: &str) -> Vec<(String, Regex)> {
         ));
         (base, looks)
     };
-    BASE.captures_iter(text).map(cut).collect()
+    let own = BASE.captures_iter(text).map(|found| found[1].to_owned());
+    // The volume that admission adds to pods.
+    own.chain(["kube-api-access-".to_owned()]).map(cut).collect()
 }
 
 fn number(names: &mut BTreeMap<String, String>, text: &str, letter: &str) {
     if !names.contains_key(text) {
         names.insert(text.to_owned(), format!("{letter}{}", names.len() + 1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn normalised(text: &str, outcomes: Value) -> Value {
+        let text = format!("about: a test\nsteps: []\n# {text}\n");
+        let scenario = Scenario::parse("s", text).expect("a scenario");
+        let Value::Array(outcomes) = outcomes else {
+            panic!("a list");
+        };
+        normalise(&scenario, outcomes).into()
+    }
+
+    #[test]
+    fn revisions_keep_their_order_and_equality() {
+        let uid = "11111111-1111-1111-1111-111111111111";
+        let object = |revision: &str| json!({"metadata": {"uid": uid, "resourceVersion": revision}});
+        let list = |revision: &str| json!({"metadata": {"resourceVersion": revision}});
+        let outcomes = json!([
+            object("100"),
+            object("90"),
+            object("100"),
+            list("95"),
+            list("70"),
+            list("0"),
+            list("")
+        ]);
+        let revisions: Vec<_> = normalised("", outcomes)
+            .as_array()
+            .expect("a list")
+            .iter()
+            .map(|outcome| outcome["metadata"]["resourceVersion"].clone())
+            .collect();
+        assert_eq!(json!(revisions), json!(["R2", "R1", "R2", "R1", "R0", "0", ""]));
+    }
+
+    #[test]
+    fn only_times_near_now_are_replaced_and_their_precision_stays() {
+        let now = Timestamp::now();
+        let second = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let micro = now.strftime("%Y-%m-%dT%H:%M:%S.000001Z").to_string();
+        let outcomes =
+            json!([{"a": second, "b": micro, "c": "2020-01-01T00:00:00Z", "d": format!("at {second}!")}]);
+        let expected = json!([{"a": "T", "b": "T.micro", "c": "2020-01-01T00:00:00Z", "d": "at T!"}]);
+        assert_eq!(normalised("", outcomes), expected);
+    }
+
+    #[test]
+    fn generated_names_are_numbered_wherever_they_stand() {
+        let outcomes = json!([{"metadata": {"name": "gen-bcdfg"}}, {"message": "x \"gen-bcdfg\" and gen-xxxxx, not gen-other-things"}]);
+        let expected = json!([{"metadata": {"name": "gen-G1"}}, {"message": "x \"gen-G1\" and gen-G2, not gen-other-things"}]);
+        assert_eq!(normalised("generateName: gen-", outcomes), expected);
+    }
+
+    #[test]
+    fn prose_goes_but_what_the_scenario_says_stays() {
+        let column = |text: &str| json!([{"columnDefinitions": [{"name": "A", "description": text}]}]);
+        let without = json!([{"columnDefinitions": [{"name": "A"}]}]);
+        assert_eq!(normalised("how many", column("Long prose.")), without);
+        assert_eq!(normalised("how many", column("")), without);
+        assert_eq!(normalised("how many", column("how many")), column("how many"));
+        let elsewhere = json!([{"description": "data, not prose"}]);
+        assert_eq!(normalised("", elsewhere.clone()), elsewhere);
+    }
+
+    #[test]
+    fn an_object_inside_a_message_is_compared_as_an_object() {
+        let quoted = |text: &str| json!([{"message": format!("patch: {}: no", Value::from(text))}]);
+        let a = quoted(r#"{"b":1,"a":2,"metadata":{"managedFields":[]}}"#);
+        let b = quoted(r#"{"metadata":{},"a":2,"b":1}"#);
+        assert_eq!(normalised("", a), normalised("", b.clone()));
+        assert_ne!(normalised("", quoted(r#"{"a":2}"#)), normalised("", b));
+    }
+
+    #[test]
+    fn continue_tokens_are_opened() {
+        let token = URL_SAFE_NO_PAD.encode(r#"{"v":"meta.k8s.io/v1","rv":5,"start":"a"}"#);
+        let outcomes = json!([{"metadata": {"continue": token}}, {"metadata": {"continue": "made-up"}}]);
+        let expected = json!([
+            {"metadata": {"continue": {"v": "meta.k8s.io/v1", "rv": "R0", "start": "a"}}},
+            {"metadata": {"continue": "made-up"}},
+        ]);
+        assert_eq!(normalised("", outcomes), expected);
+    }
+
+    #[test]
+    fn groups_of_other_scenarios_are_left_out() {
+        let group = |name: &str| json!({"name": name, "versions": []});
+        let outcomes =
+            json!([{"groups": [group("apps"), group("s.example.com"), group("other.example.com")]}]);
+        let expected = json!([{"groups": [group("apps"), group("s.example.com")]}]);
+        assert_eq!(normalised("", outcomes), expected);
     }
 }

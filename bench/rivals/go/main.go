@@ -130,6 +130,8 @@ func crowd(queue func() Queue) Measurement {
 		runtime.GC()
 	}
 	return measure(producers*each, prepare, func() {
+		// Workers of the round before may still be on their way out of its queue.
+		q := q
 		var left sync.WaitGroup
 		left.Add(producers * each)
 		for p := range producers {

@@ -1,5 +1,6 @@
 //! What the server says it serves: plain and aggregated discovery.
 
+use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
 use crate::registry::{Catalogue, Group, Resource, Subresource, group_version};
@@ -53,6 +54,18 @@ pub(crate) fn resources(catalogue: &Catalogue, group: &str, version: &str) -> Va
     list
 }
 
+/// Tells clients whether two resources are stored alike: a hash of what they are stored as.
+fn storage_hash(resource: &Resource) -> String {
+    if let Some(hash) = &resource.storage_hash {
+        return hash.to_string();
+    }
+    let stored = format!(
+        "{}/{}/{}",
+        resource.group, resource.storage_version, resource.kind
+    );
+    STANDARD.encode(&ring::digest::digest(&ring::digest::SHA256, stored.as_bytes()).as_ref()[..8])
+}
+
 fn plain(resource: &Resource) -> Value {
     let mut value = json!({
         "name": &*resource.plural,
@@ -61,6 +74,10 @@ fn plain(resource: &Resource) -> Value {
         "kind": &*resource.kind,
         "verbs": resource.verbs,
     });
+    let hash = storage_hash(resource);
+    if !hash.is_empty() {
+        value["storageVersionHash"] = hash.into();
+    }
     for (key, list) in [
         ("shortNames", &resource.short_names),
         ("categories", &resource.categories),
@@ -120,7 +137,7 @@ fn aggregated_group(catalogue: &Catalogue, group: &Group) -> Value {
 fn aggregated_resource(resource: &Resource) -> Value {
     let mut value = json!({
         "resource": &*resource.plural,
-        "responseKind": {"group": &*resource.group, "version": &*resource.version, "kind": &*resource.kind},
+        "responseKind": {"group": own(resource, &resource.group), "version": own(resource, &resource.version), "kind": &*resource.kind},
         "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
         "singularResource": &*resource.singular,
         "verbs": resource.verbs,
@@ -135,18 +152,11 @@ fn aggregated_resource(resource: &Resource) -> Value {
     }
     if !resource.subresources.is_empty() {
         let subresource = |sub: &Subresource| {
-            let or = |text: &str, own: &str| {
-                if text.is_empty() {
-                    own.to_owned()
-                } else {
-                    text.to_owned()
-                }
-            };
             json!({
                 "subresource": &*sub.name,
                 "responseKind": {
-                    "group": or(&sub.group, &resource.group),
-                    "version": or(&sub.version, &resource.version),
+                    "group": sub_own(resource, &sub.group, &resource.group),
+                    "version": sub_own(resource, &sub.version, &resource.version),
                     "kind": &*sub.kind,
                 },
                 "verbs": sub.verbs,
@@ -155,4 +165,18 @@ fn aggregated_resource(resource: &Resource) -> Value {
         value["subresources"] = resource.subresources.iter().map(subresource).collect();
     }
     value
+}
+
+/// A kind's group or version, which aggregated discovery says of custom resources only.
+fn own<'a>(resource: &Resource, text: &'a str) -> &'a str {
+    if resource.custom { text } else { "" }
+}
+
+/// The same for what a subresource answers with: its own where it has one.
+fn sub_own<'a>(resource: &Resource, text: &'a str, inherited: &'a str) -> &'a str {
+    if text.is_empty() {
+        own(resource, inherited)
+    } else {
+        text
+    }
 }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use serde_json::Value;
 
-use crate::{protobuf, registry::Resource, status::Status, yaml};
+use crate::{json, protobuf, registry::Resource, status::Status, yaml};
 
 /// What bodies may be in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ impl Encoding {
     }
 
     /// The encoding that a client would like the answer in.
-    pub(crate) fn of_answer(headers: &HeaderMap) -> Result<Self, Status> {
+    pub(crate) fn of_answer(headers: &HeaderMap, resource: &Resource, watch: bool) -> Result<Self, Status> {
         let Some(accept) = headers
             .get(http::header::ACCEPT)
             .and_then(|value| value.to_str().ok())
@@ -43,12 +43,33 @@ impl Encoding {
             .map(|part| part.split(';').next().unwrap_or_default().trim());
         for offer in offers {
             match offer {
-                "application/json" | "*/*" | "application/*" | "" => return Ok(Self::Json),
+                "application/json" | "*/*" | "" => return Ok(Self::Json),
                 "application/yaml" => return Ok(Self::Yaml),
                 _ => {}
             }
         }
-        Err(Status::not_acceptable(&ANSWER_TYPES))
+        // Named as the real server names them, whose answers come in protobuf too.
+        let mut offered = vec![
+            "application/json",
+            "application/yaml",
+            "application/vnd.kubernetes.protobuf",
+        ];
+        if watch {
+            offered.extend([
+                "application/json;stream=watch",
+                "application/vnd.kubernetes.protobuf;stream=watch",
+            ]);
+        }
+        offered.retain(|kind| !resource.custom || !kind.contains("protobuf"));
+        Err(Status::not_acceptable(&offered))
+    }
+
+    /// The encoding of a refusal, which every client gets in some form.
+    pub(crate) fn of_refusal(headers: &HeaderMap) -> Self {
+        match media_type(headers, http::header::ACCEPT) {
+            "application/yaml" => Self::Yaml,
+            _ => Self::Json,
+        }
     }
 
     pub(crate) fn content_type(self) -> &'static str {
@@ -85,27 +106,53 @@ pub(crate) fn media_type(headers: &HeaderMap, header: http::HeaderName) -> &str 
 
 /// Reads a body; `kind` is what the refusal calls the thing that was expected.
 pub(crate) fn decode(body: &[u8], encoding: Encoding, kind: &str) -> Result<Value, Status> {
+    read(body, encoding, kind).map(|(value, _)| value)
+}
+
+/// As [`decode`], with the paths of the fields that the body holds more than once.
+fn read(body: &[u8], encoding: Encoding, kind: &str) -> Result<(Value, Vec<String>), Status> {
     match encoding {
-        Encoding::Json => serde_json::from_slice(body).map_err(|error| {
-            let why = if error.is_eof() {
-                "unexpected end of JSON input".into()
-            } else {
-                error.to_string()
-            };
-            unrecognized(body, kind, &why)
-        }),
-        Encoding::Yaml => yaml::decode(body).map_err(|why| unrecognized(body, kind, &why)),
-        Encoding::Protobuf => decode_protobuf(body, "", kind),
+        Encoding::Json => json::read(body).map_err(|why| unrecognized(body, kind, &why)),
+        Encoding::Yaml => yaml::decode(body)
+            .map(|value| (value, Vec::new()))
+            .map_err(|why| unrecognized(body, kind, &why)),
+        Encoding::Protobuf => decode_protobuf(body, "", kind).map(|value| (value, Vec::new())),
     }
 }
 
-/// Reads the body of a write to `resource`.
-pub(crate) fn decode_object(body: &[u8], encoding: Encoding, resource: &Resource) -> Result<Value, Status> {
+/// Reads the options of a deletion, whose refusals are shorter than those of objects.
+pub(crate) fn decode_options(body: &[u8], encoding: Encoding) -> Result<Value, Status> {
+    const KIND: &str = "DeleteOptions";
+    let value = match encoding {
+        Encoding::Json => json::read(body).map(|(value, _)| value).map_err(|why| {
+            Status::bad_request(format!("couldn't get version/kind; json parse error: {why}"))
+        })?,
+        _ => decode(body, encoding, KIND)?,
+    };
+    match value["kind"].as_str() {
+        None | Some("" | KIND) => Ok(value),
+        Some(kind) => {
+            let version = value["apiVersion"].as_str().unwrap_or_default();
+            Err(Status::bad_request(format!(
+                "no kind {kind:?} is registered for version {version:?} in scheme \"pkg/runtime/scheme.go:111\""
+            )))
+        }
+    }
+}
+
+/// Reads the body of a write to `resource`, with the paths of the fields that it holds more than once.
+pub(crate) fn read_object(
+    body: &[u8],
+    encoding: Encoding,
+    resource: &Resource,
+) -> Result<(Value, Vec<String>), Status> {
     match encoding {
         // No struct, no protobuf. The real server says so for other types; at this one it breaks the connection.
         Encoding::Protobuf if resource.custom => Err(Status::unsupported_media_type(&ANSWER_TYPES)),
-        Encoding::Protobuf => decode_protobuf(body, &resource.api_version(), &resource.kind),
-        _ => decode(body, encoding, &resource.kind),
+        Encoding::Protobuf => {
+            decode_protobuf(body, &resource.api_version(), &resource.kind).map(|value| (value, Vec::new()))
+        }
+        _ => read(body, encoding, &resource.kind),
     }
 }
 
@@ -143,8 +190,27 @@ fn decode_protobuf(body: &[u8], api_version: &str, expected: &str) -> Result<Val
 
 /// The refusal of a body that does not say what it is.
 pub(crate) fn unrecognized(body: &[u8], kind: &str, why: &str) -> Status {
+    refused(
+        body,
+        kind,
+        &format!("couldn't get version/kind; json parse error: {why}"),
+    )
+}
+
+/// The refusal of a body that names a version as no version can be named.
+pub(crate) fn malformed_version(body: &[u8], kind: &str, version: &str) -> Status {
+    refused(body, kind, &format!("unexpected GroupVersion string: {version}"))
+}
+
+/// The refusal of a body that should say its kind, and does not.
+pub(crate) fn without_kind(body: &[u8], kind: &str) -> Status {
+    let whole = String::from_utf8_lossy(body);
+    refused(body, kind, &format!("Object 'Kind' is missing in '{whole}'"))
+}
+
+fn refused(body: &[u8], kind: &str, why: &str) -> Status {
     Status::bad_request(format!(
-        "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse error: {why} ({})",
+        "the object provided is unrecognized (must be of type {kind}): {why} ({})",
         summary(body)
     ))
 }
@@ -159,7 +225,12 @@ fn summary(body: &[u8]) -> String {
     let shown = match head {
         [] => "<empty>".to_owned(),
         [b'{', ..] => String::from_utf8_lossy(head).into_owned(),
-        _ => head.iter().map(|byte| format!("{byte:02x}")).collect(),
+        _ => {
+            let digits = head.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+            digits
+                .filter_map(|digit| char::from_digit(digit.into(), 16))
+                .collect()
+        }
     };
     format!("{shown}{more}")
 }

@@ -60,7 +60,12 @@ impl Route {
             .group(group)
             .is_some_and(|g| g.versions.iter().any(|v| **v == *version));
         if !known {
-            return Self::Other;
+            // An unknown version of a known group is a resource that is not there; an unknown group is nothing.
+            return if catalogue.group(group).is_some() {
+                Self::NoSuchResource
+            } else {
+                Self::Other
+            };
         }
         if rest.is_empty() {
             return Self::Version(group.into(), version.into());
@@ -126,7 +131,8 @@ impl Verb {
     pub(crate) fn of(method: &Method, target: &Target, query: &Query) -> Result<Self, Status> {
         let on_object = !target.name.is_empty();
         let verb = match (method.as_str(), on_object) {
-            ("GET", _) if target.legacy_watch || query.flag("watch") => Self::Watch,
+            // On one object `watch` means nothing, but for the old path that says it.
+            ("GET", _) if target.legacy_watch || (!on_object && query.flag("watch")) => Self::Watch,
             ("GET", true) => Self::Get,
             ("GET", false) => Self::List,
             ("POST", false) => Self::Create,
@@ -254,7 +260,8 @@ mod tests {
             ("/apis/apps/v1", "Version(\"apps\", \"v1\")"),
             ("/apis/apps", "Group(\"apps\")"),
             ("/apis/nope", "Other"),
-            ("/apis/apps/v9/deployments", "Other"),
+            ("/apis/apps/v9/deployments", "NoSuchResource"),
+            ("/apis/nope/v1/things", "Other"),
             ("/api", "Groups { core: true }"),
             ("/healthz", "Other"),
         ];

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde_json::Value;
 
-use crate::{object::Encoded, registry::Resource, status::Status};
+use crate::{naming, object::Encoded, registry::Resource, status::Status};
 
 /// Which objects a list or watch shows.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +21,10 @@ enum Requirement {
     In(String, Vec<String>),
     /// Also holds where the label is absent.
     NotIn(String, Vec<String>),
+    /// The label is a number greater than this.
+    Above(String, i64),
+    /// The label is a number less than this.
+    Below(String, i64),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,6 +119,8 @@ impl fmt::Display for LabelSelector {
                 Requirement::In(key, values) if values.len() == 1 => write!(f, "{key}={}", values[0])?,
                 Requirement::In(key, values) => write!(f, "{key} in ({})", values.join(","))?,
                 Requirement::NotIn(key, values) => write!(f, "{key} notin ({})", values.join(","))?,
+                Requirement::Above(key, bound) => write!(f, "{key}>{bound}")?,
+                Requirement::Below(key, bound) => write!(f, "{key}<{bound}")?,
             }
         }
         Ok(())
@@ -124,7 +130,12 @@ impl fmt::Display for LabelSelector {
 impl Requirement {
     fn key(&self) -> &str {
         match self {
-            Self::Exists(key) | Self::Absent(key) | Self::In(key, _) | Self::NotIn(key, _) => key,
+            Self::Exists(key)
+            | Self::Absent(key)
+            | Self::In(key, _)
+            | Self::NotIn(key, _)
+            | Self::Above(key, _)
+            | Self::Below(key, _) => key,
         }
     }
 
@@ -134,28 +145,39 @@ impl Requirement {
             Self::Absent(_) => label.is_none(),
             Self::In(_, values) => label.is_some_and(|v| values.iter().any(|x| x == v)),
             Self::NotIn(_, values) => label.is_none_or(|v| !values.iter().any(|x| x == v)),
+            Self::Above(_, bound) => label
+                .and_then(|v| v.parse::<i64>().ok())
+                .is_some_and(|v| v > *bound),
+            Self::Below(_, bound) => label
+                .and_then(|v| v.parse::<i64>().ok())
+                .is_some_and(|v| v < *bound),
         }
     }
 }
 
+/// Parses a label selector as the real server does, whose words of refusal these are.
 fn parse_labels(text: &str) -> Result<Vec<Requirement>, String> {
     let mut parser = Parser {
         tokens: tokens(text),
         next: 0,
     };
     let mut requirements = Vec::new();
-    match parser.peek() {
-        Token::End => return Ok(requirements),
-        Token::Word(_) | Token::Symbol("!") => {}
-        other => {
-            return Err(format!(
-                "found '{}', expected: !, identifier, or 'end of string'",
-                other.text()
-            ));
-        }
-    }
     loop {
-        requirements.push(parser.requirement()?);
+        match parser.peek() {
+            Token::Word(_) | Token::Symbol("!") => {}
+            Token::End => return Ok(requirements),
+            other @ Token::Symbol(_) => {
+                return Err(format!(
+                    "found '{}', expected: !, identifier, or 'end of string'",
+                    other.text()
+                ));
+            }
+        }
+        requirements.push(
+            parser
+                .requirement()
+                .map_err(|why| format!("unable to parse requirement: {why}"))?,
+        );
         match parser.take() {
             Token::End => return Ok(requirements),
             Token::Symbol(",") => {
@@ -230,42 +252,68 @@ impl Parser {
     }
 
     fn requirement(&mut self) -> Result<Requirement, String> {
-        let fail = |what: String| Err(format!("unable to parse requirement: {what}"));
-        if *self.peek() == Token::Symbol("!") {
+        let absent = *self.peek() == Token::Symbol("!");
+        if absent {
             self.take();
-            return match self.take() {
-                Token::Word(key) => Ok(Requirement::Absent(key)),
-                other => fail(format!("found '{}', expected: identifier", other.text())),
-            };
         }
         let key = match self.take() {
             Token::Word(key) => key,
-            other => return fail(format!("found '{}', expected: identifier", other.text())),
+            other => return Err(format!("found '{}', expected: identifier", other.text())),
         };
-        match self.peek().clone() {
-            Token::End | Token::Symbol(",") => Ok(Requirement::Exists(key)),
+        if let Some(why) = naming::qualified(&key).into_iter().next() {
+            return Err(format!("<nil>: Invalid value: {key:?}: {why}"));
+        }
+        if absent {
+            return Ok(Requirement::Absent(key));
+        }
+        let requirement = match self.peek().clone() {
+            Token::End | Token::Symbol(",") => return Ok(Requirement::Exists(key)),
             Token::Symbol("=" | "==") => {
                 self.take();
-                Ok(Requirement::In(key, vec![self.value()?]))
+                Requirement::In(key, vec![self.value()?])
             }
             Token::Symbol("!=") => {
                 self.take();
-                Ok(Requirement::NotIn(key, vec![self.value()?]))
+                Requirement::NotIn(key, vec![self.value()?])
+            }
+            Token::Symbol(sign @ ("<" | ">")) => {
+                self.take();
+                let value = self.value()?;
+                let bound = value.parse().map_err(|_| {
+                    format!(
+                        "values[0]: Invalid value: {value:?}: for 'Gt', 'Lt' operators, the value must be an integer"
+                    )
+                })?;
+                return Ok(if sign == ">" {
+                    Requirement::Above(key, bound)
+                } else {
+                    Requirement::Below(key, bound)
+                });
             }
             Token::Word(word) if word == "in" || word == "notin" => {
                 self.take();
                 let values = self.values()?;
-                Ok(if word == "in" {
+                if word == "in" {
                     Requirement::In(key, values)
                 } else {
                     Requirement::NotIn(key, values)
-                })
+                }
             }
-            other => fail(format!(
-                "found '{}', expected: in, notin, =, ==, !=, gt, lt",
-                other.text()
-            )),
+            other => {
+                return Err(format!(
+                    "found '{}', expected: in, notin, =, ==, !=, gt, lt",
+                    other.text()
+                ));
+            }
+        };
+        if let Requirement::In(key, values) | Requirement::NotIn(key, values) = &requirement {
+            for (index, value) in values.iter().enumerate() {
+                if let Some(why) = naming::label_value(value).into_iter().next() {
+                    return Err(format!("values[{index}][{key}]: Invalid value: {value:?}: {why}"));
+                }
+            }
         }
+        Ok(requirement)
     }
 
     /// The value of `key=value`, which may be empty.
@@ -276,39 +324,42 @@ impl Parser {
                 Ok(value)
             }
             Token::End | Token::Symbol(",") => Ok(String::new()),
-            other @ Token::Symbol(_) => Err(format!(
-                "unable to parse requirement: found '{}', expected: identifier",
-                other.text()
-            )),
+            other @ Token::Symbol(_) => Err(format!("found '{}', expected: identifier", other.text())),
         }
     }
 
+    /// `(a, b)`, in which values may be left out: `(,a)`.
     fn values(&mut self) -> Result<Vec<String>, String> {
-        let fail = |found: &Token, expected: &str| {
-            Err(format!(
-                "unable to parse requirement: found '{}', expected: {expected}",
-                found.text()
-            ))
-        };
         let open = self.take();
         if open != Token::Symbol("(") {
-            return fail(&open, "'('");
+            return Err(format!("found '{}' expected: '('", open.text()));
         }
         let mut values = Vec::new();
+        let mut expects_value = true;
         loop {
             match self.take() {
-                Token::Word(value) => values.push(value),
-                Token::Symbol(",") => values.push(String::new()),
+                Token::Word(value) if expects_value => {
+                    values.push(value);
+                    expects_value = false;
+                }
+                Token::Symbol(",") => {
+                    if expects_value {
+                        values.push(String::new());
+                    }
+                    expects_value = true;
+                }
                 Token::Symbol(")") => {
-                    values.push(String::new());
+                    if expects_value {
+                        values.push(String::new());
+                    }
+                    values.sort_unstable();
+                    values.dedup();
                     return Ok(values);
                 }
-                other => return fail(&other, "',', ')' or identifier"),
-            }
-            match self.take() {
-                Token::Symbol(",") => {}
-                Token::Symbol(")") => return Ok(values),
-                other => return fail(&other, "',' or ')'"),
+                other if expects_value => {
+                    return Err(format!("found '{}', expected: ',', or identifier", other.text()));
+                }
+                other => return Err(format!("found '{}', expected: ',' or ')'", other.text())),
             }
         }
     }
@@ -356,7 +407,7 @@ mod tests {
     #[test]
     fn label_selectors_select_as_they_read() {
         let mut object = Object::new(
-            json!({"kind": "Pod", "metadata": {"name": "a", "labels": {"app": "web", "tier": "b", "e": ""}}}),
+            json!({"kind": "Pod", "metadata": {"name": "a", "labels": {"app": "web", "tier": "b", "n": "2", "e": ""}}}),
         )
         .expect("an object");
         let object = object.encode(Revision(1), &[]);
@@ -372,6 +423,10 @@ mod tests {
             ("other notin (web)", true),
             ("other!=x", true),
             ("e=", true),
+            ("e in (,x)", true),
+            ("n>1,n<3", true),
+            ("n>2", false),
+            ("app>2", false),
             (" app = web ", true),
             ("", true),
         ];

@@ -15,6 +15,7 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use crate::{
+    admission::Accounts,
     body::Body,
     discovery,
     media::{self, Encoding},
@@ -25,8 +26,9 @@ use crate::{
     selector::Selector,
     status::Status,
     storage::{Memory, Storage},
-    subresources::Input,
+    subresources::{Input, TokenKey},
     verbs::{Answer, Api, DeleteOptions, ListBody, ListOptions, WatchStream, WriteOptions},
+    versions,
     view::View,
     world::World,
 };
@@ -43,8 +45,8 @@ const OPENAPI: &str = "/openapi/v3/";
 /// What aggregated discovery is called in `Content-Type`.
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-/// The namespaces that every cluster has.
-const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
+/// The namespaces that every cluster has, in the order in which a real server makes them.
+const NAMESPACES: [&str; 4] = ["kube-system", "kube-public", "default", "kube-node-lease"];
 
 /// A Kubernetes API server inside the process.
 ///
@@ -62,6 +64,7 @@ pub struct Builder {
     storage: Option<Box<dyn Storage>>,
     seed: Option<u64>,
     epoch: Option<Timestamp>,
+    accounts: Accounts,
 }
 
 impl Builder {
@@ -83,14 +86,25 @@ impl Builder {
         self
     }
 
+    /// Takes pods whose service account does not exist, as `--disable-admission-plugins=ServiceAccount` makes a real
+    /// server do: for those who run no controller that makes the account `default` in every namespace. Default: such
+    /// pods are refused.
+    pub fn without_service_accounts(mut self) -> Self {
+        self.accounts = Accounts::Ignored;
+        self
+    }
+
     /// A server that serves.
     pub fn build(self) -> Server {
+        let world = World::new(self.epoch, self.seed);
         let api = Arc::new(Api {
+            tokens: TokenKey::new(world.secret()),
             storage: self.storage.unwrap_or_else(|| Box::new(Memory::default())),
             registry: Registry::new(),
-            world: World::new(self.epoch, self.seed),
+            world,
             definitions: parking_lot::Mutex::new(()),
             allotting: parking_lot::Mutex::new(()),
+            accounts: self.accounts,
         });
         api.start();
         Server { api }
@@ -127,7 +141,15 @@ impl Server {
             tracing::error!(method = %parts.method, path = parts.uri.path(), "a request panicked");
             Err(Status::internal("the request could not be handled"))
         });
-        answer.unwrap_or_else(|status| refusal(&status))
+        let mut response = answer.unwrap_or_else(|status| {
+            // A client that reads YAML gets its refusals in YAML too.
+            let encoding = Encoding::of_refusal(&parts.headers);
+            refusal(&status, encoding)
+        });
+        if parts.method == Method::HEAD {
+            *response.body_mut() = Body::whole(Bytes::new());
+        }
+        response
     }
 
     async fn route<B>(&self, parts: &Parts, body: B) -> Result<Response<Body>, Status>
@@ -139,7 +161,16 @@ impl Server {
         let path = parts.uri.path();
         let catalogue = self.api.registry.catalogue();
         let as_json = |value: &serde_json::Value| json_response(200, value.to_string().into());
-        match Route::of(path, &catalogue) {
+        let route = Route::of(path, &catalogue);
+        let read_only = match &route {
+            Route::Resource(_) | Route::NoSuchResource => false,
+            Route::Other => path.starts_with("/version"),
+            _ => true,
+        };
+        if read_only && parts.method != Method::GET {
+            return Err(Status::method_not_allowed());
+        }
+        match route {
             Route::Resource(target) => self.resource(parts, &target, body).await,
             Route::Groups { core } if wants_aggregated(parts) => {
                 let document = Document::new(&discovery::aggregated(&catalogue, core));
@@ -160,7 +191,10 @@ impl Server {
             Route::NoSuchResource => Err(Status::no_such_resource()),
             Route::Other => Ok(match path {
                 "/version" | "/version/" => as_json(registry::version()),
-                "/healthz" | "/livez" | "/readyz" => text_response(200, "ok"),
+                "/healthz" | "/livez" | "/readyz" => {
+                    health(path, Query::parse(parts.uri.query()).flag("verbose"))
+                }
+                "/healthz/ping" | "/livez/ping" | "/readyz/ping" => text_response(200, "ok"),
                 "/openapi/v3" | "/openapi/v3/" => {
                     let index = openapi::index(&catalogue).to_string();
                     with_body(200, "text/plain; charset=utf-8", Body::whole(index))
@@ -182,8 +216,9 @@ impl Server {
     {
         let query = Query::parse(parts.uri.query());
         let verb = Verb::of(&parts.method, target, &query)?;
-        let wanted = Encoding::of_answer(&parts.headers)?;
-        let view = View::of(&parts.headers, &query)?;
+        let wanted = Encoding::of_answer(&parts.headers, &target.resource, verb == Verb::Watch)?;
+        let list = matches!(verb, Verb::List | Verb::DeleteCollection);
+        let view = View::of(&parts.headers, &query, &target.resource, list)?;
         let selector = || {
             Selector::parse(
                 query.text("labelSelector"),
@@ -193,6 +228,7 @@ impl Server {
         };
         let api = &self.api;
         let answer = match verb {
+            Verb::Get if *target.subresource == *"log" => api.log(target, &query)?,
             Verb::Get if !matches!(&*target.subresource, "" | "status") => {
                 api.subresource(target, verb, &WriteOptions::default(), &Input::None)?
             }
@@ -214,6 +250,10 @@ impl Server {
             Verb::Create if target.subresource.is_empty() => {
                 let options = WriteOptions::of(&query, "CreateOptions")?;
                 let encoding = Encoding::of_body(&parts.headers)?;
+                if (&*target.resource.group, &*target.resource.plural) == ("", "bindings") {
+                    let answer = api.bind_by_name(target, &options, &collect(body).await?, encoding)?;
+                    return api.respond(answer, target, wanted, view);
+                }
                 api.create(target, &options, &collect(body).await?, encoding)?
             }
             Verb::Update if matches!(&*target.subresource, "" | "status" | "finalize") => {
@@ -230,11 +270,7 @@ impl Server {
                 let bytes = collect(body).await?;
                 let value = match &bytes[..] {
                     [] => None,
-                    bytes => Some(media::decode(
-                        bytes,
-                        Encoding::of_body(&parts.headers)?,
-                        "DeleteOptions",
-                    )?),
+                    bytes => Some(media::decode_options(bytes, Encoding::of_body(&parts.headers)?)?),
                 };
                 let options = DeleteOptions::of(&query, value.as_ref())?;
                 if verb == Verb::Delete {
@@ -342,19 +378,16 @@ impl Api {
                 let json = view.of_json(resource, json, now)?;
                 let mut response = json_response(code, wanted.encode(json)?);
                 for warning in warnings {
-                    let value = format!("299 - {warning:?}");
-                    if let Ok(value) = HeaderValue::from_str(&value) {
-                        response.headers_mut().append(header::WARNING, value);
-                    }
+                    warn(&mut response, &warning);
                 }
                 response
             }
             Answer::List(page) if (wanted, view) == (Encoding::Json, View::Object) => {
-                with_body(200, "", Body::list(ListBody::new(resource, page)))
+                with_body(200, "", Body::list(ListBody::new(resource, &page)))
             }
             Answer::List(page) => {
                 let objects = page.entries.iter().map(|entry| {
-                    let mut object = entry.object.decode();
+                    let mut object = versions::shown_entry(entry, resource).object.decode();
                     // In lists of built-in kinds the items leave their type to the list.
                     if view == View::Object && !resource.custom {
                         object
@@ -370,6 +403,9 @@ impl Api {
             Answer::Text(text) => return Ok(with_body(200, "text/plain", Body::whole(text))),
             Answer::Nothing => return Ok(with_body(204, "", Body::whole(Bytes::new()))),
         };
+        if let Some(deprecation) = resource.strategy.deprecation {
+            warn(&mut response, deprecation);
+        }
         response.headers_mut().insert(
             header::CONTENT_TYPE,
             HeaderValue::from_static(wanted.content_type()),
@@ -395,8 +431,20 @@ fn openapi_document(catalogue: &Catalogue, parts: &Parts) -> Response<Body> {
         hash => {
             let mut response = tagged(&document, parts);
             if hash.is_some() {
-                let immutable = HeaderValue::from_static("public, immutable");
-                response.headers_mut().insert(header::CACHE_CONTROL, immutable);
+                let headers = response.headers_mut();
+                headers.insert(
+                    header::CACHE_CONTROL,
+                    HeaderValue::from_static("public, immutable"),
+                );
+                // Clients that do not know `immutable` keep it for a year.
+                let year = jiff::Span::new().hours(365 * 24);
+                let expires = (Timestamp::now() + year)
+                    .strftime("%a, %d %b %Y %H:%M:%S GMT")
+                    .to_string();
+                headers.insert(
+                    header::EXPIRES,
+                    HeaderValue::from_str(&expires).expect("a date is ASCII"),
+                );
             }
             response
         }
@@ -424,8 +472,17 @@ fn tagged(document: &Document, parts: &Parts) -> Response<Body> {
     response
 }
 
-fn refusal(status: &Status) -> Response<Body> {
-    let mut response = json_response(status.code, status.to_value().to_string().into());
+fn warn(response: &mut Response<Body>, warning: &str) {
+    // What cannot stand in a header is no warning that a client could read.
+    if let Ok(value) = HeaderValue::from_str(&format!("299 - {warning:?}")) {
+        response.headers_mut().append(header::WARNING, value);
+    }
+}
+
+fn refusal(status: &Status, encoding: Encoding) -> Response<Body> {
+    let json = Bytes::from(status.to_value().to_string());
+    let body = encoding.encode(json.clone()).unwrap_or(json);
+    let mut response = with_body(status.code, encoding.content_type(), Body::whole(body));
     if let Some(seconds) = status.retry_after() {
         response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
     }
@@ -434,6 +491,15 @@ fn refusal(status: &Status) -> Response<Body> {
 
 fn json_response(code: u16, json: Bytes) -> Response<Body> {
     with_body(code, "application/json", Body::whole(json))
+}
+
+/// This server has one check, and answering is it.
+fn health(path: &str, verbose: bool) -> Response<Body> {
+    if !verbose {
+        return text_response(200, "ok");
+    }
+    let text = format!("[+]ping ok\n{} check passed\n", path.trim_start_matches('/'));
+    with_body(200, "text/plain; charset=utf-8", Body::whole(text))
 }
 
 fn text_response(code: u16, text: &'static str) -> Response<Body> {
@@ -448,6 +514,8 @@ fn with_body(code: u16, content_type: &'static str, body: Body) -> Response<Body
         header::CACHE_CONTROL,
         HeaderValue::from_static("no-cache, private"),
     );
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    if !content_type.is_empty() {
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    }
     response
 }

@@ -98,6 +98,15 @@ impl Status {
         .about(resource, name)
     }
 
+    /// A generated name was taken, and the next ones too.
+    pub(crate) fn no_unique_name(resource: &Resource, name: &str) -> Self {
+        let mut status = Self::already_exists(resource, name).with_retry_after(1);
+        status
+            .message
+            .push_str(", the server was not able to generate a unique name for the object");
+        status
+    }
+
     pub(crate) fn being_deleted(resource: &Resource, name: &str) -> Self {
         let message = format!(
             "object is being deleted: {} \"{name}\" already exists",
@@ -238,7 +247,7 @@ impl Status {
 
     /// An eviction that more than one budget would have to allow.
     pub(crate) fn several_budgets() -> Self {
-        Self::internal(
+        Self::unexplained(
             "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
         )
     }
@@ -274,6 +283,11 @@ impl Status {
             offered.join(", ")
         );
         Self::new(406, "NotAcceptable", message).bare()
+    }
+
+    /// A view that the answer does not have.
+    pub(crate) fn wrong_shape(message: &str) -> Self {
+        Self::new(406, "NotAcceptable", message)
     }
 
     pub(crate) fn too_large(limit: usize) -> Self {

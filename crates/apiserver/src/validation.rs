@@ -3,78 +3,64 @@
 use serde_json::Value;
 
 use crate::{
+    naming,
     object::Object,
-    registry::NameRule,
+    registry::{NameRule, Resource},
     schema::{FieldError, Problem},
+    status::Status,
 };
-
-const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
-const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
-const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
-const QUALIFIED: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 
 /// All annotations of an object together may be this long.
 const ANNOTATIONS: usize = 256 * 1024;
 
+/// The finalizers that need no domain.
+pub(crate) const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
+
 /// What is wrong with the name of a new object.
 pub(crate) fn name(object: &Object, rule: NameRule) -> Vec<FieldError> {
-    let name = object.name();
-    if name.is_empty() {
-        let why = "name or generateName is required".to_owned();
-        return vec![FieldError::new("metadata.name", Problem::Required(why))];
-    }
-    let problem = match rule {
-        NameRule::Subdomain => (!is_subdomain(name))
-            .then_some((SUBDOMAIN, 253))
-            .or_else(|| too_long(name, 253)),
-        NameRule::Label => (!is_label(name))
-            .then_some((LABEL, 63))
-            .or_else(|| too_long(name, 63)),
-        NameRule::PathSegment => {
-            let bad = matches!(name, "." | "..") || name.contains(['/', '%']);
-            bad.then_some(("may not be '.' or '..' and may not contain '/' or '%'", 0))
-        }
+    let check = |text: &str| match rule {
+        NameRule::Subdomain => naming::subdomain(text),
+        NameRule::Label => naming::label(text),
+        NameRule::PathSegment => naming::path_segment(text),
     };
-    problem
-        .map(|(why, limit)| {
-            let why = if why.is_empty() {
-                format!("must be no more than {limit} bytes")
-            } else {
-                why.to_owned()
-            };
-            FieldError::new("metadata.name", Problem::Invalid(name.into(), why))
-        })
-        .into_iter()
-        .collect()
+    let mut errors = Vec::new();
+    let base = object.meta("generateName");
+    if !base.is_empty() {
+        // What is generated may end the base's dash.
+        let probe = base
+            .strip_suffix('-')
+            .map_or_else(|| base.to_owned(), |base| format!("{base}a"));
+        report(&mut errors, "metadata.generateName", base, check(&probe));
+    }
+    if object.name().is_empty() {
+        let why = "name or generateName is required".to_owned();
+        errors.push(FieldError::new("metadata.name", Problem::Required(why)));
+    } else {
+        report(&mut errors, "metadata.name", object.name(), check(object.name()));
+    }
+    errors
 }
 
-fn too_long(name: &str, limit: usize) -> Option<(&'static str, usize)> {
-    (name.len() > limit).then_some(("", limit))
+fn report(errors: &mut Vec<FieldError>, field: &str, value: &str, problems: Vec<String>) {
+    errors.extend(
+        problems
+            .into_iter()
+            .map(|why| FieldError::new(field, Problem::Invalid(value.into(), why))),
+    );
 }
 
 /// What is wrong with an object's labels, annotations, finalizers and owners.
-pub(crate) fn metadata(object: &Object) -> Vec<FieldError> {
+pub(crate) fn metadata(object: &Object, resource: &Resource) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for (key, value) in object.labels() {
-        qualified_name(key, "metadata.labels", &mut errors);
-        if value.len() > 63 {
-            let why = "must be no more than 63 bytes".to_owned();
-            errors.push(FieldError::new(
-                "metadata.labels",
-                Problem::Invalid(value.into(), why),
-            ));
-        }
-        if !value.is_empty() && !is_word(value) {
-            errors.push(FieldError::new(
-                "metadata.labels",
-                Problem::Invalid(value.into(), LABEL_VALUE.into()),
-            ));
-        }
+        report(&mut errors, "metadata.labels", key, naming::qualified(key));
+        report(&mut errors, "metadata.labels", value, naming::label_value(value));
     }
     let annotations = object.metadata().get("annotations").and_then(Value::as_object);
     let mut size = 0;
     for (key, value) in annotations.into_iter().flatten() {
-        qualified_name(&key.to_lowercase(), "metadata.annotations", &mut errors);
+        let key = key.to_lowercase();
+        report(&mut errors, "metadata.annotations", &key, naming::qualified(&key));
         size += key.len() + value.as_str().map_or(0, str::len);
     }
     if size > ANNOTATIONS {
@@ -83,78 +69,154 @@ pub(crate) fn metadata(object: &Object) -> Vec<FieldError> {
             Problem::TooLong(ANNOTATIONS as u64),
         ));
     }
-    let owners = object.metadata().get("ownerReferences").and_then(Value::as_array);
-    let owners = owners.map_or(&[][..], Vec::as_slice);
-    for (index, owner) in owners.iter().enumerate() {
-        for key in ["apiVersion", "kind", "name", "uid"] {
-            if owner[key].as_str().is_none_or(str::is_empty) {
-                let problem = if key == "apiVersion" {
-                    Problem::Invalid(owner[key].clone(), "version must not be empty".into())
-                } else {
-                    Problem::Invalid(
-                        owner[key].as_str().unwrap_or_default().into(),
-                        format!("{key} must not be empty"),
-                    )
-                };
-                errors.push(FieldError::new(
-                    format!("metadata.ownerReferences[{index}].{key}"),
-                    problem,
-                ));
-            }
+    owners(object, &mut errors);
+    for (index, finalizer) in object.finalizers().enumerate() {
+        report(
+            &mut errors,
+            "metadata.finalizers",
+            finalizer,
+            naming::qualified(finalizer),
+        );
+        // Custom objects get away with a warning.
+        if !resource.custom && !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(&finalizer) {
+            let why = "name is neither a standard finalizer name nor is it fully qualified".to_owned();
+            errors.push(FieldError::new(
+                format!("metadata.finalizers[{index}]"),
+                Problem::Invalid(finalizer.into(), why),
+            ));
         }
-    }
-    if owners.iter().filter(|owner| owner["controller"] == true).count() > 1 {
-        let why = "Only one reference can have Controller set to true".to_owned();
-        let value = Value::from(owners.to_vec());
-        errors.push(FieldError::new(
-            "metadata.ownerReferences",
-            Problem::Invalid(value, why),
-        ));
     }
     errors
 }
 
-fn qualified_name(key: &str, field: &str, errors: &mut Vec<FieldError>) {
-    let (prefix, name) = key
-        .split_once('/')
-        .map_or((None, key), |(prefix, name)| (Some(prefix), name));
-    let mut complain = |why: String| errors.push(FieldError::new(field, Problem::Invalid(key.into(), why)));
-    match prefix {
-        Some("") => complain("prefix part must be non-empty".into()),
-        Some(prefix) if !is_subdomain(prefix) => complain(format!("prefix part {SUBDOMAIN}")),
-        _ => {}
+fn owners(object: &Object, errors: &mut Vec<FieldError>) {
+    if ["orphan", "foregroundDeletion"]
+        .iter()
+        .all(|wanted| object.finalizers().any(|f| f == *wanted))
+    {
+        let list: Vec<_> = object.finalizers().map(Value::from).collect();
+        let why = "finalizer orphan and foregroundDeletion cannot be both set".to_owned();
+        errors.push(FieldError::new(
+            "metadata.finalizers",
+            Problem::Invalid(list.into(), why),
+        ));
     }
-    if name.is_empty() {
-        complain("name part must be non-empty".into());
-    } else if name.len() > 63 {
-        complain("name part must be no more than 63 bytes".into());
+    let owners = object.metadata().get("ownerReferences").and_then(Value::as_array);
+    let owners = owners.map_or(&[][..], Vec::as_slice);
+    for owner in owners {
+        for key in ["apiVersion", "kind", "name", "uid"] {
+            if owner[key].as_str().is_none_or(str::is_empty) {
+                let why = if key == "apiVersion" {
+                    "version must not be empty"
+                } else {
+                    "must not be empty"
+                };
+                errors.push(FieldError::new(
+                    format!("metadata.ownerReferences.{key}"),
+                    Problem::Invalid(owner[key].as_str().unwrap_or_default().into(), why.to_owned()),
+                ));
+            }
+        }
     }
-    if !is_word(name) {
-        complain(QUALIFIED.into());
+    for owner in owners
+        .iter()
+        .filter(|owner| owner["apiVersion"] == "v1" && owner["kind"] == "Event")
+    {
+        let why = "/v1, Kind=Event is disallowed from being an owner".to_owned();
+        errors.push(FieldError::new(
+            "metadata.ownerReferences",
+            Problem::InvalidText(shown_owner(owner), why),
+        ));
+    }
+    let controllers: Vec<_> = owners
+        .iter()
+        .filter(|owner| owner["controller"] == true)
+        .collect();
+    if let [first, second, ..] = controllers[..] {
+        let named = |owner: &Value| {
+            let text = |key: &str| owner[key].as_str().unwrap_or_default();
+            format!("{}/{}", text("kind"), text("name"))
+        };
+        let why = format!(
+            "Only one reference can have Controller set to true. Found \"true\" in references for {} and {}",
+            named(first),
+            named(second)
+        );
+        let all: Vec<_> = owners.iter().map(shown_owner).collect();
+        errors.push(FieldError::new(
+            "metadata.ownerReferences",
+            Problem::InvalidText(format!("[{}]", all.join(",")), why),
+        ));
     }
 }
 
-/// Letters, digits, `-`, `_` and `.`, with a letter or digit at both ends.
-fn is_word(text: &str) -> bool {
-    let end = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-    end(text.chars().next())
-        && end(text.chars().last())
-        && text
-            .chars()
-            .all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+/// A reference in Go's order of fields.
+fn shown_owner(owner: &Value) -> String {
+    let fields = [
+        "apiVersion",
+        "kind",
+        "name",
+        "uid",
+        "controller",
+        "blockOwnerDeletion",
+    ];
+    let fields: Vec<_> = fields
+        .iter()
+        .filter(|key| !owner[**key].is_null())
+        .map(|key| format!("\"{key}\":{}", owner[*key]))
+        .collect();
+    format!("{{{}}}", fields.join(","))
 }
 
-fn is_label(text: &str) -> bool {
-    let end = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
-    end(text.chars().next())
-        && end(text.chars().last())
-        && text
-            .chars()
-            .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+/// What is wrong with the metadata of a changed object, as often as the real server's checks come upon it.
+pub(crate) fn repeated(errors: Vec<FieldError>, resource: &Resource) -> Vec<FieldError> {
+    let kind = (&*resource.group, &*resource.kind);
+    let thrice = matches!(
+        kind,
+        ("apps", "Deployment") | ("", "Service") | ("coordination.k8s.io", "Lease")
+    );
+    let times = if resource.custom || thrice { 3 } else { 4 };
+    let is_repeated = |error: &FieldError| {
+        [
+            "metadata.labels",
+            "metadata.annotations",
+            "metadata.ownerReferences",
+        ]
+        .iter()
+        .any(|field| error.field.starts_with(field))
+    };
+    let (often, once): (Vec<_>, Vec<_>) = errors.into_iter().partition(is_repeated);
+    let often = std::iter::repeat_n(often, times).flatten();
+    often.chain(once).collect()
 }
 
-fn is_subdomain(text: &str) -> bool {
-    text.split('.').all(is_label)
+/// What etcd takes in one request; an object and its metadata must fit.
+const STORED: usize = 3 * 512 * 1024;
+
+/// Refuses what a real server could not store.
+pub(crate) fn size(object: &Object) -> Result<(), Status> {
+    let size: usize = object
+        .fields()
+        .iter()
+        .map(|(key, value)| key.len() + weight(value))
+        .sum();
+    if size > STORED {
+        return Err(Status::unexplained("etcdserver: request is too large"));
+    }
+    Ok(())
+}
+
+/// About how many bytes a value takes: its texts, which are all of it that can be large.
+fn weight(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.len() + 2,
+        Value::Array(items) => items.iter().map(|item| weight(item) + 1).sum(),
+        Value::Object(fields) => fields
+            .iter()
+            .map(|(key, value)| key.len() + weight(value) + 4)
+            .sum(),
+        _ => 4,
+    }
 }
 
 #[cfg(test)]
@@ -164,40 +226,54 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_what_the_kind_allows() {
-        let good = |text: &str, rule| {
-            let object = Object::new(json!({"metadata": {"name": text}})).expect("an object");
-            name(&object, rule).is_empty()
+    fn a_name_or_the_base_of_one_is_checked() {
+        let errors = |metadata: Value| {
+            let object = Object::new(json!({"metadata": metadata})).expect("an object");
+            name(&object, NameRule::Subdomain)
+                .into_iter()
+                .map(|error| error.field)
+                .collect::<Vec<_>>()
         };
-        for (text, subdomain, label, path) in [
-            ("a", true, true, true),
-            ("a.b-c.9", true, false, true),
-            ("A", false, false, true),
-            ("-a", false, false, true),
-            ("a..b", false, false, true),
-            ("system:node", false, false, true),
-            ("a/b", false, false, false),
-            ("", false, false, false),
-        ] {
-            assert_eq!(good(text, NameRule::Subdomain), subdomain, "{text}");
-            assert_eq!(good(text, NameRule::Label), label, "{text}");
-            assert_eq!(good(text, NameRule::PathSegment), path, "{text}");
-        }
-        assert!(good(&"a".repeat(253), NameRule::Subdomain));
-        assert!(!good(&"a".repeat(254), NameRule::Subdomain));
+        assert_eq!(errors(json!({"name": "a.b"})), Vec::<String>::new());
+        assert_eq!(
+            errors(json!({"name": "a-x1y2z", "generateName": "a-"})),
+            Vec::<String>::new()
+        );
+        assert_eq!(errors(json!({})), ["metadata.name"]);
+        assert_eq!(
+            errors(json!({"name": "A_x1y2z", "generateName": "A_"})),
+            ["metadata.generateName", "metadata.name"]
+        );
     }
 
     #[test]
-    fn labels_and_owners_are_checked() {
-        let count =
-            |value: Value| metadata(&Object::new(json!({"metadata": value})).expect("an object")).len();
+    fn labels_owners_and_finalizers_are_checked() {
+        let catalogue = crate::registry::Registry::new().catalogue();
+        let resource = catalogue.find("", "v1", "pods").expect("built in");
+        let count = |value: Value| {
+            let object = Object::new(json!({"metadata": value})).expect("an object");
+            metadata(&object, resource).len()
+        };
         assert_eq!(count(json!({"labels": {"a.b/c_D": "x-Y.z", "e": ""}})), 0);
         assert_eq!(count(json!({"labels": {"a": "-x"}})), 1);
         assert_eq!(count(json!({"labels": {"/a": "x"}})), 1);
         assert_eq!(count(json!({"annotations": {"a b": "x"}})), 1);
+        assert_eq!(count(json!({"finalizers": ["a.io/b", "orphan"]})), 0);
+        assert_eq!(count(json!({"finalizers": ["x"]})), 1);
         assert_eq!(
             count(json!({"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "a"}]})),
             1
+        );
+    }
+
+    #[test]
+    fn what_etcd_could_not_take_is_refused() {
+        let of = |size: usize| Object::new(json!({"spec": {"a": "x".repeat(size)}})).expect("an object");
+        assert!(size(&of(STORED - 1000)).is_ok());
+        let refusal = size(&of(STORED)).expect_err("too large").to_value();
+        assert_eq!(
+            (&refusal["code"], &refusal["message"]),
+            (&json!(500), &json!("etcdserver: request is too large"))
         );
     }
 }

@@ -9,7 +9,12 @@ use tracing_subscriber::EnvFilter;
 
 /// Write and run Kubernetes controllers, with the cluster in the box.
 #[derive(Parser)]
-#[command(version, propagate_version = true, arg_required_else_help = true)]
+#[command(
+    name = "windlass",
+    version,
+    propagate_version = true,
+    arg_required_else_help = true
+)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -21,7 +26,7 @@ enum Command {
     ///
     /// Starts an API server inside this process, installs the Foo CRD, runs the controller, creates a Foo, and
     /// follows what becomes of it. Every claim is checked against the API; the exit code is 0 only if all of them hold.
-    /// Nothing outside this process is touched. Set RUST_LOG=info to see the controller's own log.
+    /// Nothing outside this process is touched. Set `RUST_LOG=info` to see the controller's own log.
     Demo(demo::Arguments),
 }
 

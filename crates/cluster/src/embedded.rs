@@ -48,11 +48,12 @@ impl Embedded {
 
     /// Starts the API server. It is ready at once.
     pub async fn start(self) -> Result<Cluster, Error> {
-        let builder = Server::builder();
-        let server = self
-            .seed
-            .map_or(Server::builder(), |seed| builder.seed(seed))
-            .build();
+        // As on a real control plane without controllers, nobody makes service accounts.
+        let mut builder = Server::builder().without_service_accounts();
+        if let Some(seed) = self.seed {
+            builder = builder.seed(seed);
+        }
+        let server = builder.build();
         let client = Client::new(server.clone(), "default");
         let version = client
             .apiserver_version()

@@ -45,6 +45,7 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct Real {
     assets: Option<PathBuf>,
     controllers: bool,
+    service_accounts: bool,
     scheduler: bool,
     port: Option<u16>,
     ready_within: Duration,
@@ -56,6 +57,7 @@ impl Default for Real {
         Self {
             assets: None,
             controllers: false,
+            service_accounts: false,
             scheduler: false,
             port: None,
             ready_within: Duration::from_mins(1),
@@ -76,6 +78,13 @@ impl Real {
     /// Deployments get pods. Turns the admission of service accounts on. Default: off.
     pub fn controllers(mut self) -> Self {
         self.controllers = true;
+        self
+    }
+
+    /// Has new pods ask for their service account, as every cluster with controllers does; without controllers, somebody
+    /// else has to make the accounts. Default: only with controllers.
+    pub fn service_accounts(mut self) -> Self {
+        self.service_accounts = true;
         self
     }
 
@@ -166,7 +175,12 @@ impl Real {
         let client = kubeconfig::client(config)?;
 
         plane.start_etcd(&programs.etcd, deadline).await?;
-        plane.start_api_server(&programs.api_server, &files, port, self.controllers)?;
+        plane.start_api_server(
+            &programs.api_server,
+            &files,
+            port,
+            self.controllers || self.service_accounts,
+        )?;
         plane.await_api_server(&client, port, deadline).await?;
         if let Some(program) = &programs.controller_manager {
             plane.start_controller_manager(program, &files)?;
@@ -297,7 +311,7 @@ impl ControlPlane {
         program: &Path,
         files: &Credentials,
         port: u16,
-        with_controllers: bool,
+        with_accounts: bool,
     ) -> Result<(), Error> {
         let mut args = vec![
             flag("etcd-servers", "unix://etcd.sock"),
@@ -323,7 +337,7 @@ impl ControlPlane {
             flag("authorization-mode", "RBAC"),
             flag("allow-privileged", "true"),
         ];
-        if !with_controllers {
+        if !with_accounts {
             args.push(flag("disable-admission-plugins", "ServiceAccount"));
         }
         self.sandbox.spawn(API_SERVER, program, &args)

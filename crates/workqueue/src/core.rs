@@ -215,7 +215,7 @@ impl<K> Core<K> {
             now.get()
         });
         let run = self.runs.start(turn.slot, started);
-        self.slots.get_mut(turn.slot).run = run;
+        slot.run = run;
         Hand { run, key, priority }
     }
 
@@ -347,12 +347,14 @@ impl<K> Core<K> {
         self.closed && self.ready.wanted() == 0 && self.delays.is_empty()
     }
 
-    /// Whom to wake after a change. Every change ends with this.
+    /// Somebody might have to be woken.
     #[inline]
+    pub(crate) fn has_waiters(&self) -> bool {
+        !self.waiters.is_empty()
+    }
+
+    /// Whom to wake after a change. Every change ends with this.
     pub(crate) fn wakes(&mut self) -> Wakes {
-        if self.waiters.is_empty() {
-            return Wakes::None;
-        }
         if self.is_exhausted() {
             return self.waiters.wake_all();
         }
@@ -430,4 +432,4 @@ impl<K> Core<K> {
 }
 
 /// For delays that the clock cannot hold: a hundred years.
-const FAR_AWAY: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+const FAR_AWAY: Duration = Duration::from_hours(100 * 365 * 24);

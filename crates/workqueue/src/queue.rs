@@ -193,12 +193,13 @@ impl<K> Shared<K> {
     /// Runs one operation on the state and then wakes whom it concerns.
     #[inline]
     pub(crate) fn change<R>(&self, operation: impl FnOnce(&mut Core<K>) -> R) -> R {
-        let (result, wakes) = {
-            let mut core = self.core.lock();
-            let result = operation(&mut core);
-            (result, core.wakes())
-        };
-        wakes.wake();
+        let mut core = self.core.lock();
+        let result = operation(&mut core);
+        if core.has_waiters() {
+            let wakes = core.wakes();
+            drop(core);
+            wakes.wake();
+        }
         result
     }
 

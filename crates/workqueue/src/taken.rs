@@ -97,6 +97,7 @@ impl<K> Taken<K> {
         self.done();
     }
 
+    #[inline(never)]
     fn end_in_failure(&mut self) -> Outcome {
         let mut outcome = Outcome::Closed;
         let priority = self.priority;
@@ -111,6 +112,7 @@ impl<K> Taken<K> {
         outcome
     }
 
+    #[inline]
     fn end(&mut self, how: impl FnOnce(&mut Core<K>, u32) -> Ended<K>) {
         self.ended = true;
         let run = self.run;
@@ -120,6 +122,7 @@ impl<K> Taken<K> {
 }
 
 impl<K> Drop for Taken<K> {
+    #[inline]
     fn drop(&mut self) {
         if !self.ended {
             self.end_in_failure();

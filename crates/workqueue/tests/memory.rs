@@ -37,7 +37,7 @@ fn keys_are_released_when_they_leave() {
     assert!(done_weak.upgrade().is_none());
 
     let (cancelled, cancelled_weak) = key("cancelled");
-    queue.add_after(Arc::clone(&cancelled), std::time::Duration::from_secs(60));
+    queue.add_after(Arc::clone(&cancelled), std::time::Duration::from_mins(1));
     queue.add_rate_limited(Arc::clone(&cancelled));
     assert!(queue.cancel_delay(&cancelled));
     drop(cancelled);
@@ -55,7 +55,7 @@ fn keys_are_released_when_they_leave() {
     );
 
     let (closed, closed_weak) = key("closed");
-    queue.add_after(closed, std::time::Duration::from_secs(60));
+    queue.add_after(closed, std::time::Duration::from_mins(1));
     queue.close();
     assert!(closed_weak.upgrade().is_none());
 }
@@ -88,7 +88,7 @@ async fn a_queue_that_was_large_gives_its_memory_back() {
     let full = held();
     // A few that never go: one in a hand, one delayed, one queued.
     let hand = queue.try_take().unwrap();
-    queue.add_after(KEYS, std::time::Duration::from_secs(3600));
+    queue.add_after(KEYS, std::time::Duration::from_hours(1));
     for _ in 0..KEYS - 1 {
         queue.take().await.unwrap().done();
     }

@@ -63,6 +63,13 @@ pub(crate) fn fill(resource: &Resource, object: &mut Object) {
         ("", "Service") => services::fill_service(&mut value),
         ("", "Secret") => fill_secret(&mut value),
         ("", "Node") => {
+            // Either name of the field speaks for both.
+            let block = value["spec"]["podCIDR"].clone();
+            if block.is_string() {
+                set(&mut value["spec"], "podCIDRs", vec![block]);
+            } else if let Some(block) = value["spec"]["podCIDRs"].get(0).cloned() {
+                set(&mut value["spec"], "podCIDR", block);
+            }
             if let Some(capacity) = value["status"].get("capacity").cloned() {
                 set(&mut value["status"], "allocatable", capacity);
             }

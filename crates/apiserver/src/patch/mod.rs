@@ -70,14 +70,12 @@ impl PatchKind {
                 _ => format!("error decoding patch: {why}"),
             })
         };
-        let value: Value = serde_json::from_slice(body).map_err(|error| {
-            refuse(if error.is_eof() {
-                "unexpected end of JSON input".into()
-            } else {
-                error.to_string()
-            })
-        })?;
-        let plain = |patch| Ok((patch, Vec::new()));
+        let (value, duplicates) = crate::json::read(body).map_err(refuse)?;
+        let remarks = duplicates
+            .iter()
+            .map(|path| format!("duplicate field {path:?}"))
+            .collect();
+        let plain = |patch| Ok((patch, remarks));
         match (self, value) {
             (Self::Json, Value::Null) => plain(Patch::Json(Vec::new())),
             (Self::Json, Value::Array(operations)) => {

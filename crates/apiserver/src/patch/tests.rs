@@ -20,7 +20,7 @@ fn state() -> Value {
     })
 }
 
-fn patched(patch: Value) -> Result<Value, Status> {
+fn patched(patch: &Value) -> Result<Value, Status> {
     let catalogue = Registry::new().catalogue();
     let deployments = catalogue.find("apps", "v1", "deployments").expect("built in");
     let schema = deployments.schema.as_ref().map(crate::schema::Schema::view);
@@ -29,7 +29,7 @@ fn patched(patch: Value) -> Result<Value, Status> {
     patch.apply(schema, &mut value).map(|()| value)
 }
 
-fn pod(spec: Value) -> Value {
+fn pod(spec: &Value) -> Value {
     json!({"spec": {"template": {"spec": spec}}})
 }
 
@@ -70,7 +70,7 @@ fn lists_of_maps_merge_by_key_and_keep_their_order() {
             vec!["c2", "c3", "n", "c1"],
         ),
     ] {
-        let value = patched(pod(spec.clone())).expect("applies");
+        let value = patched(&pod(&spec)).expect("applies");
         assert_eq!(
             names(&value["spec"]["template"]["spec"]["containers"]),
             order,
@@ -115,7 +115,7 @@ fn sets_of_strings_merge_and_shrink() {
             vec!["a.io/x", "a.io/y", "a.io/z"],
         ),
     ] {
-        let value = patched(json!({"metadata": metadata})).expect("applies");
+        let value = patched(&json!({"metadata": metadata})).expect("applies");
         assert_eq!(names(&value["metadata"]["finalizers"]), finalizers, "{metadata}");
     }
 }
@@ -150,31 +150,31 @@ fn maps_merge_unless_a_directive_says_otherwise() {
         ),
         (
             pod(
-                json!({"volumes": [{"name": "v1", "$retainKeys": ["name", "configMap"], "configMap": {"name": "x"}}]}),
+                &json!({"volumes": [{"name": "v1", "$retainKeys": ["name", "configMap"], "configMap": {"name": "x"}}]}),
             ),
             "/spec/template/spec/volumes",
             json!([{"name": "v1", "configMap": {"name": "x"}}]),
         ),
         (
             pod(
-                json!({"containers": [{"name": "c1", "env": [{"name": "B", "$patch": "delete"}, {"name": "C", "value": "3"}]}]}),
+                &json!({"containers": [{"name": "c1", "env": [{"name": "B", "$patch": "delete"}, {"name": "C", "value": "3"}]}]}),
             ),
             "/spec/template/spec/containers/0/env",
             json!([{"name": "C", "value": "3"}, {"name": "A", "value": "1"}]),
         ),
         // A list with no merge strategy is replaced.
         (
-            pod(json!({"tolerations": [{"key": "a"}]})),
+            pod(&json!({"tolerations": [{"key": "a"}]})),
             "/spec/template/spec/tolerations",
             json!([{"key": "a"}]),
         ),
     ] {
-        let value = patched(patch.clone()).expect("applies");
+        let value = patched(&patch).expect("applies");
         assert_eq!(value.pointer(path), Some(&result), "{patch}");
     }
     // A directive where there is nothing yet leaves nothing.
     let value =
-        patched(json!({"metadata": {"annotations": {"$patch": "delete", "m": "1"}}})).expect("applies");
+        patched(&json!({"metadata": {"annotations": {"$patch": "delete", "m": "1"}}})).expect("applies");
     assert_eq!(value, state());
 }
 
@@ -182,27 +182,27 @@ fn maps_merge_unless_a_directive_says_otherwise() {
 fn malformed_directives_are_refused_as_the_real_server_does() {
     for (patch, code, message) in [
         (
-            pod(json!({"containers": [{"name": "c2", "$patch": "merge"}]})),
+            pod(&json!({"containers": [{"name": "c2", "$patch": "merge"}]})),
             500,
             "merging lists cannot yet be specified in the patch",
         ),
         (
-            pod(json!({"containers": [{"name": "c2", "$patch": "bogus"}]})),
+            pod(&json!({"containers": [{"name": "c2", "$patch": "bogus"}]})),
             500,
             "unknown patch type: bogus in map: map[$patch:bogus name:c2]",
         ),
         (
-            pod(json!({"containers": [{"image": "nokey"}]})),
+            pod(&json!({"containers": [{"image": "nokey"}]})),
             500,
             "map: map[image:nokey] does not contain declared merge key: name",
         ),
         (
-            pod(json!({"$setElementOrder/containers": "x"})),
+            pod(&json!({"$setElementOrder/containers": "x"})),
             500,
             "expected a []interface {}, but received a string",
         ),
         (
-            pod(json!({"$setElementOrder/containers": ["c1"]})),
+            pod(&json!({"$setElementOrder/containers": ["c1"]})),
             500,
             "value for key 0 is not a map",
         ),
@@ -237,7 +237,7 @@ fn malformed_directives_are_refused_as_the_real_server_does() {
             "list element types are not identical: [[a.io/x a.io/y] [1]]",
         ),
         (
-            pod(json!({"volumes": [{"name": "v1", "$retainKeys": ["name"], "configMap": {"name": "x"}}]})),
+            pod(&json!({"volumes": [{"name": "v1", "$retainKeys": ["name"], "configMap": {"name": "x"}}]})),
             400,
             "invalid patch format of retainKeys",
         ),
@@ -247,7 +247,7 @@ fn malformed_directives_are_refused_as_the_real_server_does() {
             "json: cannot unmarshal array into Go value of type map[string]interface {}",
         ),
     ] {
-        let status = patched(patch.clone()).expect_err("refused").to_value();
+        let status = patched(&patch).expect_err("refused").to_value();
         assert_eq!(
             (&status["code"], &status["message"]),
             (&json!(code), &json!(message)),

@@ -43,7 +43,9 @@ pub(super) fn schema_facts() -> &'static SchemaFacts {
 
 /// Whether a kind is built in at a version, be it served as a resource or not.
 pub(super) fn is_kind(group: &str, version: &str, kind: &str) -> bool {
-    BUILT_IN.kinds.contains_key(&format!("{group}/{version}/{kind}"))
+    // A list of anything has no schema.
+    (group, version, kind) == ("", "v1", "List")
+        || BUILT_IN.kinds.contains_key(&format!("{group}/{version}/{kind}"))
 }
 
 struct BuiltIn {
@@ -113,6 +115,8 @@ struct ResourceFacts {
     short_names: Vec<Box<str>>,
     #[serde(default)]
     categories: Vec<Box<str>>,
+    #[serde(default)]
+    storage_version_hash: Box<str>,
 }
 
 impl Facts {
@@ -165,6 +169,7 @@ impl Facts {
             subresources: subresources.collect(),
             table: strategy::table(&entry.api_group, &entry.name),
             storage_version: entry.api_version.clone(),
+            storage_hash: Some(entry.storage_version_hash.clone()),
             schema: schema.and_then(|name| graph.named(name)),
             document: None,
             custom: false,

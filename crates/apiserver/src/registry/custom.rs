@@ -116,6 +116,7 @@ impl Definition {
             subresources: self.subresources(version).collect(),
             table: format!("{}.{}", self.plural, self.group).into(),
             storage_version: self.storage_version.clone(),
+            storage_hash: None,
             schema: Some(version.schema.clone()),
             document: Some(version.document.clone()),
             custom: true,

@@ -9,6 +9,7 @@
 mod built_in;
 mod custom;
 mod strategy;
+mod version;
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -39,6 +40,8 @@ pub(crate) struct Resource {
     pub(crate) table: TableName,
     /// The version that objects are stored at.
     pub(crate) storage_version: Box<str>,
+    /// What discovery says of how a built-in kind is stored; computed for custom ones.
+    pub(crate) storage_hash: Option<Box<str>>,
     pub(crate) schema: Option<Schema>,
     /// A custom resource's schema as its CRD has it, prose included.
     pub(crate) document: Option<Arc<Value>>,
@@ -167,6 +170,7 @@ impl Catalogue {
         let group = &mut self.groups[place];
         if !group.versions.contains(&resource.version) {
             group.versions.push(resource.version.clone());
+            version::sort(&mut group.versions);
         }
         let path = (
             resource.group.clone(),

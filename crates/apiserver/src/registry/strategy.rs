@@ -4,11 +4,23 @@ use crate::storage::TableName;
 
 /// How the generic verbs treat a kind's objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent facts about a kind, each read in one place"
+)]
 pub(crate) struct Strategy {
     /// Whether `metadata.generation` counts the changes of the desired state.
     pub(crate) generation: bool,
     /// Whether a PUT without a resourceVersion overwrites whatever is there.
     pub(crate) unconditional_update: bool,
+    /// Whether a PUT of what is not there creates it.
+    pub(crate) create_on_update: bool,
+    /// Whether a deletion answers with the object rather than with a `Status`.
+    pub(crate) shows_deleted: bool,
+    /// Whether dependents are orphaned where the client does not say otherwise: kinds from before garbage collection.
+    pub(crate) orphans: bool,
+    /// What every request is warned of.
+    pub(crate) deprecation: Option<&'static str>,
     /// What a name may look like.
     pub(crate) names: NameRule,
 }
@@ -28,6 +40,10 @@ impl Strategy {
     pub(crate) const CUSTOM: Self = Self {
         generation: true,
         unconditional_update: false,
+        create_on_update: false,
+        shows_deleted: false,
+        orphans: false,
+        deprecation: None,
         names: NameRule::Subdomain,
     };
 
@@ -35,6 +51,16 @@ impl Strategy {
         Self {
             generation: has_generation(group, kind),
             unconditional_update: !needs_resource_version(group, kind),
+            create_on_update: creates_on_update(group, kind),
+            shows_deleted: shows_deleted(group, kind),
+            orphans: matches!((group, kind), ("batch", "Job") | ("", "ReplicationController")),
+            deprecation: match (group, kind) {
+                ("", "Endpoints") => {
+                    Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice")
+                }
+                ("", "ComponentStatus") => Some("v1 ComponentStatus is deprecated in v1.19+"),
+                _ => None,
+            },
             names: match (group, kind) {
                 ("rbac.authorization.k8s.io", _) => NameRule::PathSegment,
                 ("", "Namespace" | "Service") => NameRule::Label,
@@ -80,6 +106,38 @@ fn needs_resource_version(group: &str, kind: &str) -> bool {
     )
 }
 
+/// The kinds that, in Kubernetes 1.36, a PUT creates.
+fn creates_on_update(group: &str, kind: &str) -> bool {
+    matches!(
+        (group, kind),
+        ("rbac.authorization.k8s.io" | "coordination.k8s.io", _)
+            | ("", "Service" | "Endpoints" | "LimitRange")
+            | ("" | "events.k8s.io", "Event")
+            | ("node.k8s.io", "RuntimeClass")
+    )
+}
+
+/// The kinds whose deletion, in Kubernetes 1.36, answers with the object.
+fn shows_deleted(group: &str, kind: &str) -> bool {
+    matches!(
+        (group, kind),
+        (
+            "",
+            "Namespace"
+                | "PersistentVolume"
+                | "PersistentVolumeClaim"
+                | "Pod"
+                | "PodTemplate"
+                | "ResourceQuota"
+                | "Service"
+                | "ServiceAccount"
+        ) | (
+            "storage.k8s.io",
+            "CSIDriver" | "CSINode" | "StorageClass" | "VolumeAttachment" | "VolumeAttributesClass"
+        ) | ("resource.k8s.io", _)
+    )
+}
+
 /// The table of a resource. `events` of the core group and of `events.k8s.io` are the same objects.
 pub(super) fn table(group: &str, plural: &str) -> TableName {
     match (group, plural) {
@@ -106,7 +164,7 @@ pub(super) fn selectable(group: &str, plural: &str) -> Vec<Box<str>> {
         ("", "namespaces") => &["status.phase"],
         ("", "secrets") => &["type"],
         ("", "services") => &["spec.clusterIP", "spec.type"],
-        ("", "replicationcontrollers") | ("apps", "replicasets") => &["status.replicas"],
+        ("", "replicationcontrollers") => &["status.replicas"],
         ("batch", "jobs") => &["status.successful"],
         ("" | "events.k8s.io", "events") => &[
             "involvedObject.kind",

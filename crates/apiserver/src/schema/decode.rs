@@ -76,9 +76,8 @@ impl Decoder {
                 *value = quantity::canonical(value)?.into();
                 Ok(())
             }
-            (Type::IntOrString, Value::String(_)) => Ok(()),
             (Type::IntOrString, Value::Number(number)) if fits(number, "int32") => Ok(()),
-            (Type::IntOrString, _) => Err(self.mismatch(value, "int32", place)),
+            (Type::IntOrString, other) if !other.is_string() => Err(self.mismatch(value, "int32", place)),
             (Type::String, Value::String(text)) if kind == "[]uint8" => check_base64(text),
             (Type::String, Value::String(text)) => match schema.struct_name() {
                 Some("Time") => time::canonical(text, time::Precision::Seconds).map(|time| *text = time),
@@ -88,7 +87,9 @@ impl Decoder {
             (Type::String, _) if matches!(schema.struct_name(), Some("Time" | "MicroTime")) => {
                 Err(self.mismatch(value, "string", place))
             }
-            (Type::Boolean, Value::Bool(_)) | (Type::Number, Value::Number(_)) | (Type::Any, _) => Ok(()),
+            (Type::Boolean, Value::Bool(_))
+            | (Type::Number, Value::Number(_))
+            | (Type::Any | Type::IntOrString, _) => Ok(()),
             (Type::Integer, Value::Number(number)) if fits(number, kind) => Ok(()),
             (Type::Array, Value::Array(items)) => {
                 let Some(inner) = schema.items() else {
@@ -103,14 +104,17 @@ impl Decoder {
             }
             (Type::Object, Value::Object(fields)) => match schema.additional() {
                 Some(inner) => {
-                    let kind = if kind.starts_with("map[") {
+                    let element = if kind.starts_with("map[") {
                         element(kind)
                     } else {
                         ""
                     };
                     for (key, field) in fields {
                         let path = format!("{}.{key}", place.path);
-                        self.value(inner, kind, field, Place { path: &path, ..place })?;
+                        self.value(inner, element, field, Place { path: &path, ..place })?;
+                        if kind.ends_with(".ResourceList") {
+                            *field = quantity::canonical_in_thousandths(field)?.into();
+                        }
                     }
                     Ok(())
                 }
@@ -224,6 +228,9 @@ impl Decoder {
             Value::Number(number) if kind.starts_with("int") => format!("number {number}"),
             other => golang::json_type(other).to_owned(),
         };
+        if place.owner.is_empty() {
+            return format!("json: cannot unmarshal {what} into Go value of type {kind}");
+        }
         format!(
             "json: cannot unmarshal {what} into Go struct field {}.{} of type {kind}",
             place.owner, place.fields
@@ -313,4 +320,118 @@ fn check_base64(text: &str) -> Result<(), String> {
         .position(|byte| !is_digit(byte) && !matches!(byte, b'\r' | b'\n'));
     let at = bad.unwrap_or(body.len() / 4 * 4);
     Err(format!("illegal base64 data at input byte {at}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+    use crate::registry::{Registry, object_meta};
+
+    #[test]
+    fn metadata_takes_the_form_that_go_gives_it() {
+        for (given, wanted) in [
+            (
+                json!({"labels": null, "annotations": {}, "finalizers": []}),
+                json!({}),
+            ),
+            (json!({"labels": {"a": null}}), json!({"labels": {"a": ""}})),
+            (json!({"creationTimestamp": null, "generation": 0}), json!({})),
+            // A pointer tells zero from nothing.
+            (
+                json!({"deletionGracePeriodSeconds": 0}),
+                json!({"deletionGracePeriodSeconds": 0}),
+            ),
+        ] {
+            let mut value = given.clone();
+            assert_eq!(
+                decode(object_meta().view(), &mut value, Source::Json),
+                Ok(Vec::new()),
+                "{given}"
+            );
+            assert_eq!(value, wanted, "{given}");
+        }
+    }
+
+    #[test]
+    fn a_mismatch_names_the_field_or_the_whole() {
+        for (given, why) in [
+            (
+                json!({"labels": {"a": 1}}),
+                "json: cannot unmarshal number into Go struct field ObjectMeta.labels of type string",
+            ),
+            (
+                json!(5),
+                "json: cannot unmarshal number into Go value of type v1.ObjectMeta",
+            ),
+        ] {
+            let error = decode(object_meta().view(), &mut given.clone(), Source::Json);
+            assert_eq!(error.as_ref().map_err(String::as_str), Err(why), "{given}");
+        }
+    }
+
+    /// Anything that could stand in a body, with field names that pods have.
+    fn tree() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i32>().prop_map(Value::from),
+            prop_oneof![
+                Just(""),
+                Just("500m"),
+                Just("1.5Gi"),
+                Just("2020-01-01T00:00:00Z"),
+                Just("x")
+            ]
+            .prop_map(Value::from),
+        ];
+        let names = prop::sample::select(vec![
+            "metadata",
+            "spec",
+            "status",
+            "name",
+            "labels",
+            "containers",
+            "image",
+            "args",
+            "resources",
+            "limits",
+            "cpu",
+            "ports",
+            "containerPort",
+            "env",
+            "value",
+            "volumes",
+            "emptyDir",
+            "replicas",
+            "template",
+            "creationTimestamp",
+        ]);
+        leaf.prop_recursive(6, 48, 4, move |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..3).prop_map(Value::from),
+                prop::collection::btree_map(names.clone().prop_map(str::to_owned), inner, 0..5)
+                    .prop_map(|fields| Value::Object(fields.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_decoded_decodes_to_itself(body in tree()) {
+            let catalogue = Registry::new().catalogue();
+            for plural in ["pods", "replicationcontrollers", "configmaps"] {
+                let resource = catalogue.find("", "v1", plural).expect("built in");
+                let schema = resource.schema.as_ref().expect("built in").view();
+                let mut value = body.clone();
+                if decode(schema, &mut value, Source::Json).is_ok() {
+                    let mut again = value.clone();
+                    prop_assert_eq!(decode(schema, &mut again, Source::Json), Ok(Vec::new()));
+                    prop_assert_eq!(again, value);
+                }
+            }
+        }
+    }
 }

@@ -16,7 +16,10 @@ pub(crate) mod quantity;
 mod time;
 mod validate;
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use serde_json::{Map, Value};
 
@@ -113,7 +116,8 @@ pub(crate) struct Node {
     /// The name of a built-in kind's schema (`io.k8s.api.core.v1.PodSpec`).
     name: Option<Box<str>>,
     pub(crate) kind: Type,
-    properties: HashMap<Box<str>, NodeId>,
+    /// In order, so that the first of several errors is always the same.
+    properties: BTreeMap<Box<str>, NodeId>,
     additional: Option<NodeId>,
     items: Option<NodeId>,
     /// The named schema that this one stands for; its own facts (a default, a patch strategy) come first.

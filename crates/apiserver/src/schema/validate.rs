@@ -27,6 +27,13 @@ pub(crate) enum Problem {
     NotSupported(Value, Vec<Value>),
     /// The value may not be there twice.
     Duplicate(Value),
+    /// As `Invalid`, `NotSupported` and `Duplicate`, where the message shows a value in an order that JSON trees do
+    /// not keep.
+    InvalidText(String, String),
+    NotSupportedText(String, Vec<Value>),
+    DuplicateText(String),
+    /// The value names something that is not there.
+    NotFound(Value),
     /// The field must not be set, and why.
     Forbidden(String),
     /// The value is longer than this many bytes, items or characters.
@@ -47,10 +54,11 @@ impl FieldError {
     pub(crate) fn reason(&self) -> &'static str {
         match self.problem {
             Problem::Required(_) => "FieldValueRequired",
-            Problem::Invalid(..) => "FieldValueInvalid",
+            Problem::Invalid(..) | Problem::InvalidText(..) => "FieldValueInvalid",
+            Problem::NotFound(_) => "FieldValueNotFound",
             Problem::WrongType(..) => "FieldValueTypeInvalid",
-            Problem::NotSupported(..) => "FieldValueNotSupported",
-            Problem::Duplicate(_) => "FieldValueDuplicate",
+            Problem::NotSupported(..) | Problem::NotSupportedText(..) => "FieldValueNotSupported",
+            Problem::Duplicate(_) | Problem::DuplicateText(_) => "FieldValueDuplicate",
             Problem::Forbidden(_) => "FieldValueForbidden",
             Problem::TooLong(_) => "FieldValueTooLong",
             Problem::TooMany(..) => "FieldValueTooMany",
@@ -65,20 +73,25 @@ impl FieldError {
             Problem::Invalid(value, why) | Problem::WrongType(value, why) => {
                 format!("Invalid value: {}: {why}", shown(value))
             }
-            Problem::NotSupported(value, choices) => {
-                let choices: Vec<_> = choices.iter().map(shown).collect();
-                format!(
-                    "Unsupported value: {}: supported values: {}",
-                    shown(value),
-                    choices.join(", ")
-                )
-            }
+            Problem::InvalidText(text, why) => format!("Invalid value: {text}: {why}"),
+            Problem::NotSupported(value, choices) => unsupported(&shown(value), choices),
+            Problem::NotSupportedText(text, choices) => unsupported(text, choices),
             Problem::Duplicate(value) => format!("Duplicate value: {}", shown(value)),
+            Problem::DuplicateText(text) => format!("Duplicate value: {text}"),
+            Problem::NotFound(value) => format!("Not found: {}", shown(value)),
             Problem::Forbidden(why) => format!("Forbidden: {why}"),
             Problem::TooLong(limit) => format!("Too long: may not be more than {limit} bytes"),
             Problem::TooMany(count, limit) => format!("Too many: {count}: must have at most {limit} items"),
         }
     }
+}
+
+fn unsupported(value: &str, choices: &[Value]) -> String {
+    let choices: Vec<_> = choices.iter().map(shown).collect();
+    format!(
+        "Unsupported value: {value}: supported values: {}",
+        choices.join(", ")
+    )
 }
 
 /// Values stand in messages as JSON, objects and lists included.

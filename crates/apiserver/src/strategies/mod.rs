@@ -7,8 +7,6 @@ mod workloads;
 
 use serde_json::{Map, Value, json};
 
-pub(crate) use services::{Allotment, allot};
-
 use crate::{object::Object, registry::Resource};
 
 /// The status that a new object begins with; none if the client may bring one.
@@ -45,13 +43,9 @@ pub(crate) fn prepare_create(resource: &Resource, object: &mut Object) {
     match (&*resource.group, &*resource.kind) {
         ("batch", "Job") => workloads::generate_selector(object),
         ("apps", "DaemonSet") => workloads::count_template(object, None),
+        ("coordination.k8s.io", "Lease") => drop_disabled(object),
+        ("", "Pod") => pods::shorten_negative_grace(object),
         ("", "Namespace") => {
-            let name = Value::from(object.name());
-            let labels = object
-                .metadata_mut()
-                .entry("labels")
-                .or_insert_with(|| Value::Object(Map::new()));
-            labels["kubernetes.io/metadata.name"] = name;
             let spec = object.fields_mut().entry("spec").or_insert_with(|| json!({}));
             let finalizers = spec["finalizers"].as_array().cloned().unwrap_or_default();
             if !finalizers.contains(&json!("kubernetes")) {
@@ -62,18 +56,52 @@ pub(crate) fn prepare_create(resource: &Resource, object: &mut Object) {
     }
 }
 
+/// What a new object is given with its name.
+pub(crate) fn named(resource: &Resource, object: &mut Object) {
+    if (&*resource.group, &*resource.kind) == ("", "Namespace") {
+        label_namespace(object);
+    }
+}
+
+/// What a new object shows once it has passed all checks.
+pub(crate) fn complete(resource: &Resource, object: &mut Object) {
+    if (&*resource.group, &*resource.kind) == ("batch", "Job") {
+        workloads::label_job(object);
+    }
+}
+
 /// What a change leaves as it was.
 pub(crate) fn prepare_update(resource: &Resource, object: &mut Object, old: &Object) {
     match (&*resource.group, &*resource.kind) {
         ("apps", "DaemonSet") => workloads::count_template(object, Some(old)),
+        ("coordination.k8s.io", "Lease") => drop_disabled(object),
         ("", "Service") => services::carry_over(object, old),
         // Its finalizers change through `finalize` alone.
         ("", "Namespace") => {
             if let Some(spec) = old.fields().get("spec") {
                 object.fields_mut().insert("spec".into(), spec.clone());
             }
+            label_namespace(object);
         }
         _ => {}
+    }
+}
+
+/// A namespace can be selected by its name.
+fn label_namespace(namespace: &mut Object) {
+    let name = Value::from(namespace.name());
+    let labels = namespace
+        .metadata_mut()
+        .entry("labels")
+        .or_insert_with(|| Value::Object(Map::new()));
+    labels["kubernetes.io/metadata.name"] = name;
+}
+
+/// Coordinated leader election is off on a real server that was not asked for it, and its fields with it.
+fn drop_disabled(lease: &mut Object) {
+    if let Some(spec) = lease.fields_mut().get_mut("spec").and_then(Value::as_object_mut) {
+        spec.remove("strategy");
+        spec.remove("preferredHolder");
     }
 }
 

@@ -1,4 +1,4 @@
-//! The class of service that a pod's resources put it in.
+//! What the server works out about a pod: the class of service that its resources put it in, its shortest grace.
 
 use serde_json::Value;
 
@@ -29,6 +29,18 @@ pub(super) fn quality(pod: &Object) -> &'static str {
         (false, _) => "BestEffort",
         (true, true) => "Guaranteed",
         (true, false) => "Burstable",
+    }
+}
+
+/// A negative grace means the shortest.
+pub(super) fn shorten_negative_grace(pod: &mut Object) {
+    if let Some(grace) = pod
+        .fields_mut()
+        .get_mut("spec")
+        .and_then(|spec| spec.get_mut("terminationGracePeriodSeconds"))
+        .filter(|grace| grace.as_i64().is_some_and(|seconds| seconds < 0))
+    {
+        *grace = 1.into();
     }
 }
 

@@ -4,57 +4,96 @@
 //!   service ─► families ─► clusterIP from 10.0.0.0/24 ─► a node port per port, where the type has them
 //! ```
 
-use std::{collections::HashSet, net::Ipv4Addr};
+use std::{collections::HashSet, net::Ipv4Addr, ops::Range};
 
 use serde_json::{Value, json};
 
 use crate::{
     object::Object,
+    registry::Resource,
     schema::{FieldError, Problem},
+    status::Status,
+    verbs::{Api, WriteOptions},
 };
 
-/// The addresses that services get: `10.0.0.0/24`, without its first and last. `10.0.0.1` is the API server's own.
-const ADDRESSES: std::ops::Range<u8> = 1..255;
+/// The addresses that services may ask for: `10.0.0.0/24`, without its first and last.
+const ADDRESSES: Range<u8> = 1..255;
+/// Those that are given to services that ask for none; the lower ones, but for `10.0.0.1`, which is the API server's
+/// own, only when these are used up.
+const GIVEN: Range<u8> = 17..255;
+const RESERVED: Range<u8> = 2..17;
 const NODE_PORTS: std::ops::RangeInclusive<u16> = 30000..=32767;
 
 /// What other services have.
 #[derive(Debug, Default)]
-pub(crate) struct Allotment {
+struct Allotment {
     addresses: HashSet<String>,
-    /// Protocol and port: a port can be used once for each protocol.
-    ports: HashSet<(String, u16)>,
+    ports: HashSet<u16>,
+    /// What the service at hand has so far: it may use a port once for each protocol.
+    own: HashSet<(String, u16)>,
+    /// Nothing is going to be written: the real server then shows the network's own address, and takes any port.
+    dry: bool,
 }
 
 impl Allotment {
-    /// Notes what a service has.
-    pub(crate) fn note(&mut self, service: &Object) {
+    /// Notes what another service has.
+    fn note(&mut self, service: &Object) {
         let Some(spec) = service.fields().get("spec") else {
             return;
         };
         let addresses = spec["clusterIPs"].as_array().into_iter().flatten();
         self.addresses
             .extend(addresses.filter_map(Value::as_str).map(str::to_owned));
-        for port in spec["ports"].as_array().into_iter().flatten() {
-            self.take_port(port, "nodePort");
-        }
-        self.take_port(spec, "healthCheckNodePort");
+        let ports = spec["ports"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|port| &port["nodePort"]);
+        let ports = ports.chain([&spec["healthCheckNodePort"]]);
+        self.ports.extend(
+            ports
+                .filter_map(Value::as_u64)
+                .filter_map(|port| u16::try_from(port).ok()),
+        );
     }
 
-    fn take_port(&mut self, holder: &Value, key: &str) -> bool {
-        let Some(port) = holder[key]
-            .as_u64()
-            .and_then(|port| u16::try_from(port).ok())
-            .filter(|port| *port > 0)
-        else {
-            return true;
+    /// Takes a port for the service at hand; false if it is taken.
+    fn take(&mut self, protocol: &str, port: u16) -> bool {
+        !self.ports.contains(&port) && self.own.insert((protocol.to_owned(), port))
+    }
+}
+
+impl Api {
+    /// Gives a service its addresses and ports. They are its own once it is written, so that no two services may look
+    /// for theirs at the same time: the guard is held until then.
+    pub(crate) fn allot(
+        &self,
+        resource: &Resource,
+        object: &mut Object,
+        old: Option<&Object>,
+        options: &WriteOptions,
+    ) -> Result<Option<parking_lot::MutexGuard<'_, ()>>, Status> {
+        if (&*resource.group, &*resource.kind) != ("", "Service") {
+            return Ok(None);
+        }
+        let guard = self.allotting.lock();
+        let mut taken = Allotment {
+            dry: options.dry_run,
+            ..Allotment::default()
         };
-        let protocol = holder["protocol"].as_str().unwrap_or("TCP");
-        self.ports.insert((protocol.to_owned(), port))
+        for service in self.all(("", "services")) {
+            if old.is_none_or(|old| old.meta("uid") != service.meta("uid")) {
+                taken.note(&service);
+            }
+        }
+        allot(object, &mut taken, &mut |below| self.world.below(below))
+            .map_err(|errors| Status::invalid(&resource.group, &resource.kind, object.name(), &errors))?;
+        Ok(Some(guard))
     }
 }
 
 /// Gives a service the addresses and ports that it lacks. `chance` picks a number below its argument.
-pub(crate) fn allot(
+fn allot(
     service: &mut Object,
     taken: &mut Allotment,
     chance: &mut dyn FnMut(usize) -> usize,
@@ -111,16 +150,20 @@ fn allot_address(
     chance: &mut dyn FnMut(usize) -> usize,
 ) -> Result<(), Vec<FieldError>> {
     let said = spec["clusterIP"].as_str().unwrap_or_default().to_owned();
-    if said.is_empty() {
-        let free: Vec<_> = ADDRESSES
-            .skip(1)
-            .map(|last| Ipv4Addr::new(10, 0, 0, last).to_string())
-            .filter(|address| !taken.addresses.contains(address))
-            .collect();
-        if free.is_empty() {
+    if said.is_empty() && taken.dry {
+        spec["clusterIP"] = "10.0.0.0".into();
+    } else if said.is_empty() {
+        let free = |range: Range<u8>| -> Vec<String> {
+            let all = range.map(|last| Ipv4Addr::new(10, 0, 0, last).to_string());
+            all.filter(|address| !taken.addresses.contains(address)).collect()
+        };
+        let free = [free(GIVEN), free(RESERVED)]
+            .into_iter()
+            .find(|free| !free.is_empty());
+        let Some(free) = free else {
             let problem = Problem::Invalid(json!([]), "failed to allocate a serviceIP: range is full".into());
             return Err(vec![FieldError::new("spec.clusterIPs", problem)]);
-        }
+        };
         spec["clusterIP"] = free[chance(free.len())].as_str().into();
     } else if said != "None" {
         let parsed: Option<Ipv4Addr> = said.parse().ok();
@@ -128,7 +171,9 @@ fn allot_address(
             let [a, b, c, last] = address.octets();
             [a, b, c] == [10, 0, 0] && ADDRESSES.contains(&last)
         });
-        let why = if !inside {
+        let why = if !inside && !taken.dry {
+            "the provided network does not match the current range".to_owned()
+        } else if !inside {
             format!(
                 "the provided IP ({said}) is not in the valid range. The range of valid IPs is 10.0.0.0/24"
             )
@@ -153,23 +198,27 @@ fn allot_ports(
     chance: &mut dyn FnMut(usize) -> usize,
 ) -> Result<(), Vec<FieldError>> {
     let mut errors = Vec::new();
-    let ports = spec["ports"].as_array_mut().into_iter().flatten();
+    let ports = spec
+        .get_mut("ports")
+        .and_then(Value::as_array_mut)
+        .into_iter()
+        .flatten();
     for (index, port) in ports.enumerate() {
-        match port["nodePort"].as_i64() {
+        let protocol = port["protocol"].as_str().unwrap_or("TCP").to_owned();
+        match port.get("nodePort").and_then(Value::as_i64) {
             Some(said) if said != 0 => {
-                let inside = u16::try_from(said).is_ok_and(|said| NODE_PORTS.contains(&said));
-                let why = if !inside {
-                    "provided port is not in the valid range. The range of valid ports is 30000-32767"
-                } else if taken.take_port(port, "nodePort") {
-                    continue;
-                } else {
-                    "provided port is already allocated"
+                let inside = |said: &u16| NODE_PORTS.contains(said) || taken.dry;
+                let why = match u16::try_from(said).ok().filter(inside) {
+                    None => {
+                        "provided port is not in the valid range. The range of valid ports is 30000-32767"
+                    }
+                    Some(said) if taken.take(&protocol, said) => continue,
+                    Some(_) => "provided port is already allocated",
                 };
                 let problem = Problem::Invalid(said.into(), why.into());
                 errors.push(FieldError::new(format!("spec.ports[{index}].nodePort"), problem));
             }
             _ if wanted => {
-                let protocol = port["protocol"].as_str().unwrap_or("TCP").to_owned();
                 port["nodePort"] = free_port(&protocol, taken, chance).into();
             }
             _ => {}
@@ -181,14 +230,14 @@ fn allot_ports(
 /// A port that nobody has; with all 2768 in use, the first again.
 fn free_port(protocol: &str, taken: &mut Allotment, chance: &mut dyn FnMut(usize) -> usize) -> u16 {
     let free: Vec<_> = NODE_PORTS
-        .filter(|port| !taken.ports.contains(&(protocol.to_owned(), *port)))
+        .filter(|port| !taken.ports.contains(port) && taken.own.iter().all(|(_, own)| own != port))
         .collect();
     let port = if free.is_empty() {
         *NODE_PORTS.start()
     } else {
         free[chance(free.len())]
     };
-    taken.ports.insert((protocol.to_owned(), port));
+    taken.take(protocol, port);
     port
 }
 

@@ -28,7 +28,6 @@ pub(super) fn generate_selector(job: &mut Object) {
     ] {
         template["labels"][key] = value.as_str().into();
     }
-    let labels = template["labels"].clone();
     if !spec["selector"].is_object() {
         spec["selector"] = json!({});
     }
@@ -36,10 +35,19 @@ pub(super) fn generate_selector(job: &mut Object) {
         spec["selector"]["matchLabels"] = json!({});
     }
     spec["selector"]["matchLabels"]["batch.kubernetes.io/controller-uid"] = uid.into();
-    // A job without labels of its own has those of its pods; the template's may have been put there as defaults.
+}
+
+/// A job without labels of its own has those of its pods; the template's own may have been put there as defaults.
+pub(super) fn label_job(job: &mut Object) {
+    let spec = job.fields().get("spec");
+    let Some(labels) = spec
+        .and_then(|spec| spec["template"]["metadata"].get("labels"))
+        .cloned()
+    else {
+        return;
+    };
     let own = job.metadata().get("labels").and_then(Value::as_object);
-    let is_default = own.is_none_or(|own| own.iter().all(|(key, value)| labels.get(key) == Some(value)));
-    if is_default {
+    if own.is_none_or(|own| own.iter().all(|(key, value)| labels.get(key) == Some(value))) {
         job.set_meta("labels", labels);
     }
 }

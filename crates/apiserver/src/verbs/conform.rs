@@ -21,12 +21,18 @@ pub(super) fn decode(
     encoding: Encoding,
     validation: FieldValidation,
 ) -> Result<(Object, Vec<String>), Status> {
-    let value = media::decode_object(body, encoding, resource)?;
+    let (value, duplicates) = media::read_object(body, encoding, resource)?;
     let value = as_kind(value, body, resource)?;
     let (object, unknown) =
         conform(value, resource, Source::Json).map_err(|why| cannot_be_handled(resource, &why))?;
-    let warnings = judge(unknown, validation).map_err(|why| cannot_be_handled(resource, &why))?;
+    let problems = twice(duplicates).chain(unknown).collect();
+    let warnings = judge(problems, validation).map_err(|why| cannot_be_handled(resource, &why))?;
     Ok((object, warnings))
+}
+
+/// What is said of fields that a body holds more than once.
+fn twice(paths: Vec<String>) -> impl Iterator<Item = String> {
+    paths.into_iter().map(|path| format!("duplicate field {path:?}"))
 }
 
 /// Takes a tree as an object of the kind: drops unknown fields and fills in defaults. Returns what the client may want
@@ -47,6 +53,7 @@ pub(super) fn conform(
     let mut object =
         Object::new(value).ok_or("json: cannot unmarshal into an object with metadata".to_owned())?;
     defaults::fill(resource, &mut object);
+    unknown.sort_unstable();
     for path in &mut unknown {
         *path = format!("unknown field {path:?}");
     }
@@ -56,8 +63,9 @@ pub(super) fn conform(
 /// Drops what a CRD's schema does not know, and fills in its defaults.
 fn prune_custom(value: &mut Value, resource: &Resource) -> Result<Vec<String>, String> {
     let fields = value.as_object_mut().ok_or("not an object")?;
+    // Whatever the kind, metadata is one of Go's structs.
     let mut metadata = fields.remove("metadata").unwrap_or_default();
-    let mut unknown = prune(object_meta().view(), &mut metadata);
+    let mut unknown = schema::decode(object_meta().view(), &mut metadata, Source::Json)?;
     for path in &mut unknown {
         path.insert_str(0, "metadata.");
     }
@@ -75,7 +83,7 @@ fn prune_custom(value: &mut Value, resource: &Resource) -> Result<Vec<String>, S
 }
 
 /// Brings a built-in kind's object back into the form that Go gives it, after the server has changed it.
-pub(super) fn normalize(object: &mut Object, resource: &Resource) {
+pub(crate) fn normalize(object: &mut Object, resource: &Resource) {
     let Some(schema) = resource.schema.as_ref().filter(|_| !resource.custom) else {
         return;
     };
@@ -101,7 +109,7 @@ pub(super) fn judge(problems: Vec<String>, validation: FieldValidation) -> Resul
 
 /// What is wrong with an object that is about to be written.
 pub(super) fn check(object: &Object, resource: &Resource) -> Vec<FieldError> {
-    let mut errors = validation::metadata(object);
+    let mut errors = validation::metadata(object, resource);
     if let Some(schema) = resource.schema.as_ref().filter(|_| resource.custom) {
         let root = schema.view();
         for name in root
@@ -150,6 +158,12 @@ fn as_kind(mut value: Value, body: &[u8], resource: &Resource) -> Result<Value, 
         };
     }
     let [(_, kind), (_, version)] = said;
+    if resource.custom {
+        check_custom_kind(kind, version, fields, body, resource)?;
+    }
+    if version.matches('/').count() > 1 {
+        return Err(media::malformed_version(body, &resource.kind, version));
+    }
     let own = resource.api_version();
     if let Err(why) = check_kind(kind, version, resource) {
         let (group, short) = split(if version.is_empty() { &own } else { version });
@@ -173,6 +187,32 @@ fn as_kind(mut value: Value, body: &[u8], resource: &Resource) -> Result<Value, 
     value["kind"] = resource.kind.to_string().into();
     value["apiVersion"] = resource.api_version().into();
     Ok(value)
+}
+
+/// An object of a custom kind must say its kind, and the right one.
+fn check_custom_kind(
+    kind: &str,
+    version: &str,
+    fields: &Map<String, Value>,
+    body: &[u8],
+    resource: &Resource,
+) -> Result<(), Status> {
+    if kind.is_empty() {
+        return Err(media::without_kind(body, &resource.kind));
+    }
+    if *kind != *resource.kind && version == resource.api_version() {
+        let name = fields
+            .get("metadata")
+            .map_or("", |metadata| metadata["name"].as_str().unwrap_or_default());
+        return Err(wrong_custom_kind(kind, name, resource));
+    }
+    Ok(())
+}
+
+/// The refusal of a custom object that says it is of another kind of its group.
+pub(super) fn wrong_custom_kind(kind: &str, name: &str, resource: &Resource) -> Status {
+    let problem = Problem::Invalid(kind.into(), format!("must be {}", resource.kind));
+    Status::invalid(&resource.group, kind, name, &[FieldError::new("kind", problem)])
 }
 
 /// Refuses what says that it is of another kind or version; saying nothing is fine.

@@ -21,7 +21,7 @@ const ORPHAN: &str = "orphan";
 
 /// What a deletion did.
 pub(crate) enum Outcome {
-    /// The object is gone; this was its last state.
+    /// The object is gone; this was its last state, under the deletion's revision.
     Gone(Arc<Entry>),
     /// The object waits for its finalizers or its grace period; this is how it looks.
     Waiting(Arc<Entry>),
@@ -31,18 +31,32 @@ impl Api {
     pub(crate) fn delete(&self, target: &Target, options: &DeleteOptions) -> Result<Answer, Status> {
         let resource = &target.resource;
         particular::may_delete(resource, &target.name)?;
+        let warnings = particular::deletion_warnings(resource, options.propagation.is_some());
         match self.delete_object(target, options)? {
+            Outcome::Gone(removed) if resource.strategy.shows_deleted => {
+                self.after_removal(resource, &removed);
+                Ok(Answer::Object {
+                    code: 200,
+                    json: rendered(&removed, resource),
+                    warnings,
+                })
+            }
             Outcome::Gone(removed) => {
                 self.after_removal(resource, &removed);
                 let uid = removed.object.decode().meta("uid").to_owned();
-                Ok(Answer::value(200, &success(resource, &target.name, &uid)))
+                let json = success(resource, &target.name, &uid).to_string().into();
+                Ok(Answer::Object {
+                    code: 200,
+                    json,
+                    warnings,
+                })
             }
             Outcome::Waiting(entry) => {
                 self.after(resource, &entry);
                 Ok(Answer::Object {
                     code: 200,
                     json: rendered(&entry, resource),
-                    warnings: Vec::new(),
+                    warnings,
                 })
             }
         }
@@ -91,13 +105,15 @@ impl Api {
         let old = entry.object.decode();
         check_preconditions(resource, entry, &old, options)?;
         let mut object = old.clone();
-        set_propagation(&mut object, options.propagation);
+        let default = resource.strategy.orphans.then_some(Propagation::Orphan);
+        set_propagation(&mut object, options.propagation.or(default));
         if !old.is_deleting() {
             particular::prepare_deletion(resource, &mut object);
         }
         let grace = particular::grace_seconds(resource, &object, options.grace_seconds);
         let waits = object.finalizers().next().is_some() || particular::holds(resource, &object) || grace > 0;
-        if waits {
+        let graceful = particular::is_graceful(resource);
+        if waits || graceful {
             self.mark_deleting(resource, &mut object, grace);
         }
         if options.dry_run {
@@ -116,8 +132,16 @@ impl Api {
         if object == old && waits {
             return Ok(Some(Outcome::Waiting(entry.clone())));
         }
+        // A kind with grace periods is marked before it goes, even when it goes at once: watchers see both.
+        let mut expect = Expect::At(entry.revision);
+        if graceful && !waits && object != old {
+            match self.commit(resource, &mut object, expect, Change::Put) {
+                Ok(marked) => expect = Expect::At(marked.revision),
+                Err(_) => return Ok(None),
+            }
+        }
         let change = if waits { Change::Put } else { Change::Remove };
-        let written = self.commit(resource, &mut object, Expect::At(entry.revision), change);
+        let written = self.commit(resource, &mut object, expect, change);
         Ok(written.ok().map(|entry| {
             if waits {
                 Outcome::Waiting(entry)

@@ -46,7 +46,6 @@ impl WriteOptions {
 }
 
 fn dry_run(values: &[String], kind: &str) -> Result<bool, Status> {
-    let values: Vec<_> = values.iter().filter(|value| !value.is_empty()).collect();
     if values.iter().all(|value| *value == "All") {
         return Ok(!values.is_empty());
     }
@@ -90,6 +89,14 @@ impl DeleteOptions {
                 .text("orphanDependents")
                 .map(|_| query.flag("orphanDependents"))
         });
+        if let (Some(policy), Some(_)) = (text("propagationPolicy"), orphan) {
+            let why = "orphanDependents and deletionPropagation cannot be both set".to_owned();
+            return Err(refused(
+                KIND,
+                "propagationPolicy",
+                Problem::Invalid(policy.into(), why),
+            ));
+        }
         let propagation = match (text("propagationPolicy").as_deref(), orphan) {
             (Some("Background"), _) | (None, Some(false)) => Some(Propagation::Background),
             (Some("Foreground"), _) => Some(Propagation::Foreground),
@@ -171,7 +178,18 @@ impl ListOptions {
                 "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
             );
         }
-        let revision = query.text("resourceVersion").map(parse_revision).transpose()?;
+        let revision = query
+            .text("resourceVersion")
+            .map(parse_revision)
+            .transpose()
+            .map_err(|why| {
+                // A list's is refused by the API machinery, a watch's by its storage.
+                if watch {
+                    Status::unexplained(why)
+                } else {
+                    Status::bad_request(format!("invalid resource version: {why}"))
+                }
+            })?;
         let continue_token = query.text("continue").map(str::to_owned);
         if continue_token.is_some() && revision.is_some_and(|r| r.0 != 0) {
             return Err(Status::bad_request(
@@ -180,10 +198,14 @@ impl ListOptions {
         }
         let at = match (revision, matching) {
             (None, Some(_)) if send_initial_events.is_none() => {
-                return forbidden(
-                    "resourceVersionMatch",
-                    "resourceVersionMatch is forbidden unless resourceVersion is provided",
-                );
+                let mut why = vec!["resourceVersionMatch is forbidden unless resourceVersion is provided"];
+                if continue_token.is_some() {
+                    why.push("resourceVersionMatch is forbidden when continue is provided");
+                }
+                let error =
+                    |why: &str| FieldError::new("resourceVersionMatch", Problem::Forbidden(why.to_owned()));
+                let errors: Vec<_> = why.into_iter().map(error).collect();
+                return Err(Status::invalid("meta.k8s.io", KIND, "", &errors));
             }
             (None, _) => At::MostRecent,
             (Some(Revision(0)), Some("Exact")) => {
@@ -228,10 +250,11 @@ impl ListOptions {
     }
 }
 
-pub(crate) fn parse_revision(text: &str) -> Result<Revision, Status> {
+/// A `resourceVersion`, or what is wrong with it.
+pub(crate) fn parse_revision(text: &str) -> Result<Revision, String> {
     text.parse().map(Revision).map_err(|_| {
-        Status::bad_request(format!(
-            "invalid resource version: resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
-        ))
+        format!(
+            "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
+        )
     })
 }

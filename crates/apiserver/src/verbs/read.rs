@@ -17,6 +17,7 @@ use crate::{
     selector::Selector,
     status::Status,
     storage::{Entry, Key, Revision, Snapshot},
+    versions,
 };
 
 /// How long a read waits for a revision that has not come yet, as the real server's watch cache does.
@@ -58,7 +59,8 @@ struct Next {
 impl Api {
     pub(crate) async fn get(&self, target: &Target, query: &Query) -> Result<Answer, Status> {
         if let Some(text) = query.text("resourceVersion") {
-            self.wait_for(parse_revision(text)?).await?;
+            let revision = parse_revision(text).map_err(Status::unexplained)?;
+            self.wait_for(revision).await?;
         }
         let entry = self.current(target)?;
         Ok(Answer::Object {
@@ -140,15 +142,15 @@ impl Api {
 #[derive(Debug, PartialEq, Eq)]
 struct Token {
     revision: Revision,
-    /// The last key shown, `namespace/name` or, inside one namespace, `name`; closed by a NUL.
+    /// The last key shown, `/namespace/name` or, inside one namespace, `/name`; closed by a NUL.
     start: String,
 }
 
 impl Token {
     fn after(key: &Key, revision: Revision, namespace: Option<&str>) -> Self {
         let start = match namespace {
-            None if !key.namespace.is_empty() => format!("{}/{}\0", key.namespace, key.name),
-            _ => format!("{}\0", key.name),
+            None if !key.namespace.is_empty() => format!("/{}/{}\0", key.namespace, key.name),
+            _ => format!("/{}\0", key.name),
         };
         Self { revision, start }
     }
@@ -159,14 +161,20 @@ impl Token {
     }
 
     fn parse(text: &str) -> Result<Self, Status> {
-        let refuse = |why: &str| Status::bad_request(format!("continue key is not valid: {why}"));
+        let refuse = |why: &str| {
+            Status::bad_request(format!(
+                "invalid continue token: continue key is not valid: {why}"
+            ))
+        };
         let bytes = URL_SAFE_NO_PAD
             .decode(text.trim_end_matches('='))
             .map_err(|e| refuse(&e.to_string()))?;
-        let token: Value =
-            serde_json::from_slice(&bytes).map_err(|e| refuse(&format!("invalid continue token: {e}")))?;
+        let (token, _) = crate::json::read(&bytes).map_err(|why| refuse(&why))?;
         if token["v"] != "meta.k8s.io/v1" {
-            return Err(refuse("server does not recognize this encoded version"));
+            let version = token["v"].as_str().unwrap_or_default();
+            return Err(refuse(&format!(
+                "server does not recognize this encoded version {version}"
+            )));
         }
         let start = token["start"]
             .as_str()
@@ -208,7 +216,7 @@ enum Part {
 }
 
 impl ListBody {
-    pub(crate) fn new(resource: &Resource, page: Page) -> Self {
+    pub(crate) fn new(resource: &Resource, page: &Page) -> Self {
         let metadata = page.metadata(resource);
         let kind = &resource.list_kind;
         let version = resource.api_version();
@@ -218,7 +226,11 @@ impl ListBody {
             ),
             // Custom items say what they are; built-in ones leave it to the list.
             item_head: resource.custom.then(|| head(resource)),
-            entries: page.entries.into(),
+            entries: page
+                .entries
+                .into_iter()
+                .map(|entry| versions::shown_entry(&entry, resource))
+                .collect(),
             state: Part::Head,
             taken: None,
         }

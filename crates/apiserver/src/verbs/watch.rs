@@ -144,7 +144,7 @@ impl WatchStream {
         self.backlog
             .extend(shown.map(|entry| Item::Change(Kind::Added, entry.clone())));
         self.cursor = snapshot.revision;
-        if announce_end {
+        if announce_end && self.bookmarks {
             let bookmark = self.bookmark(json!({INITIAL_END: "true"}));
             self.backlog.push_back(Item::Notice(bookmark));
         }
@@ -269,12 +269,13 @@ impl WatchStream {
         let mut object = json!({
             "kind": &*resource.kind,
             "apiVersion": resource.api_version(),
-            "metadata": {"resourceVersion": self.cursor.to_string(), "creationTimestamp": null},
+            "metadata": {"resourceVersion": self.cursor.to_string()},
         });
         if !annotations.is_null() {
             object["metadata"]["annotations"] = annotations;
         }
-        notice("BOOKMARK", &object)
+        let shown = self.view.one(resource, &object, self.api.world.now(), false);
+        notice("BOOKMARK", &shown)
     }
 
     fn fail(&mut self, expired: Expired) {

@@ -23,7 +23,7 @@ fn column(text: &str) -> Value {
     } else {
         ""
     };
-    json!({"name": name, "type": kind, "format": format, "description": "", "priority": priority})
+    json!({"name": name, "type": kind, "format": format, "priority": priority})
 }
 
 /// As a 1.36 server shows them.
@@ -104,14 +104,17 @@ fn built_in(group: &str, kind: &str) -> Option<&'static str> {
 fn custom(resource: &Resource) -> Value {
     let name = column("Name");
     if resource.printer_columns.is_empty() {
-        return json!([name, {"name": "Age", "type": "date", "format": "", "description": "", "priority": 0}]);
+        return json!([name, column("Age:date")]);
     }
     let own = resource.printer_columns.iter().map(|column| {
         json!({
             "name": &*column.name,
             "type": &*column.kind,
             "format": &*column.format,
-            "description": &*column.description,
+            "description": match &*column.description {
+                "" => format!("Custom resource definition column (in JSONPath format): {}", column.json_path),
+                description => description.to_owned(),
+            },
             "priority": column.priority,
         })
     });

@@ -29,7 +29,7 @@ pub(crate) enum View {
     /// The object itself.
     #[default]
     Object,
-    /// `PartialObjectMetadata`
+    /// `PartialObjectMetadata`, or the list of them.
     Metadata,
     /// `Table`
     Table(Include),
@@ -46,7 +46,14 @@ pub(crate) enum Include {
 
 impl View {
     /// The view that a client would like, of the ones that there are.
-    pub(crate) fn of(headers: &HeaderMap, query: &Query) -> Result<Self, Status> {
+    ///
+    /// `list` says whether the answer is a list: bare metadata of a list has another name than that of one object.
+    pub(crate) fn of(
+        headers: &HeaderMap,
+        query: &Query,
+        resource: &Resource,
+        list: bool,
+    ) -> Result<Self, Status> {
         let accept = headers
             .get(http::header::ACCEPT)
             .and_then(|value| value.to_str().ok())
@@ -69,6 +76,18 @@ impl View {
                 (None, None, None) => return Ok(Self::Object),
                 (Some("Table"), Some("meta.k8s.io"), Some("v1")) => {
                     return Ok(Self::Table(Include::of(query)?));
+                }
+                (Some("PartialObjectMetadata"), Some("meta.k8s.io"), Some("v1")) if list => {
+                    return Err(Status::wrong_shape(&format!(
+                        "you requested PartialObjectMetadata, but the requested object is a list ({})",
+                        go_type(resource, &resource.list_kind)
+                    )));
+                }
+                (Some("PartialObjectMetadataList"), Some("meta.k8s.io"), Some("v1")) if !list => {
+                    return Err(Status::wrong_shape(&format!(
+                        "you requested PartialObjectMetadataList, but the requested object is not a list ({})",
+                        go_type(resource, &resource.kind)
+                    )));
                 }
                 (
                     Some("PartialObjectMetadata" | "PartialObjectMetadataList"),
@@ -116,17 +135,26 @@ impl View {
                 "metadata": metadata,
                 "items": objects.collect::<Vec<_>>(),
             }),
-            Self::Metadata => json!({
-                "kind": "PartialObjectMetadataList",
-                "apiVersion": "meta.k8s.io/v1",
-                "metadata": metadata,
-                "items": objects.map(|object| partial(&object)).collect::<Vec<_>>(),
-            }),
+            Self::Metadata => {
+                let items: Vec<_> = objects.map(|object| partial(&object)).collect();
+                json!({
+                    "kind": "PartialObjectMetadataList",
+                    "apiVersion": "meta.k8s.io/v1",
+                    "metadata": metadata,
+                    // An empty list of these is no list.
+                    "items": if items.is_empty() { Value::Null } else { items.into() },
+                })
+            }
             Self::Table(include) => {
                 let rows: Vec<_> = objects
                     .map(|object| row(resource, &object, include, now))
                     .collect();
-                table(metadata, &columns::definitions(resource), &rows)
+                let mut metadata = metadata.clone();
+                // A list of custom objects says that it has no continuation; its table does not.
+                if metadata["continue"] == "" {
+                    metadata.as_object_mut().map(|fields| fields.remove("continue"));
+                }
+                table(&metadata, &columns::definitions(resource), &rows)
             }
         }
     }
@@ -155,10 +183,23 @@ impl Include {
                     other.into(),
                     "must be 'Metadata', 'Object', 'None', or empty".into(),
                 );
-                let errors = [FieldError::new("includeObject", problem)];
-                Err(Status::invalid("meta.k8s.io", "TableOptions", "", &errors))
+                let error = FieldError::new("includeObject", problem);
+                Err(Status::bad_request(format!(
+                    "Unable to convert to Table as requested: {}: {}",
+                    error.field,
+                    error.message()
+                )))
             }
         }
+    }
+}
+
+/// What Go calls the struct of a kind.
+fn go_type(resource: &Resource, kind: &str) -> String {
+    match &*resource.group {
+        _ if resource.custom => "*unstructured.Unstructured".to_owned(),
+        "" => format!("*core.{kind}"),
+        group => format!("*{}.{kind}", group.split('.').next().unwrap_or_default()),
     }
 }
 
@@ -186,7 +227,7 @@ fn row(resource: &Resource, object: &Value, include: Include, now: Timestamp) ->
         row["conditions"] = conditions;
     }
     match include {
-        Include::None => {}
+        Include::None => row["object"] = Value::Null,
         Include::Metadata => row["object"] = partial(object),
         Include::Object => row["object"] = object.clone(),
     }

@@ -23,7 +23,7 @@ fn worker(queue: &WorkQueue<&'static str>) -> tokio::task::JoinHandle<Vec<&'stat
 
 /// A drain that fails, rather than hangs, if its end is never told.
 async fn drained(queue: &WorkQueue<&'static str>) {
-    timeout(Duration::from_secs(24 * 3600), queue.drain())
+    timeout(Duration::from_hours(24), queue.drain())
         .await
         .expect("the drain ends");
 }
@@ -122,7 +122,7 @@ async fn closing_and_draining_again_is_harmless() {
 async fn closing_wakes_every_take_that_waits() {
     let queue = WorkQueue::<u8>::new();
     // One of them watches the clock for this one.
-    queue.add_after(1, Duration::from_secs(3600));
+    queue.add_after(1, Duration::from_hours(1));
     let takes: Vec<_> = (0..5)
         .map(|_| {
             let queue = queue.clone();
@@ -205,7 +205,7 @@ async fn cancelling_the_last_delay_of_a_closed_queue_ends_the_drain_and_the_work
     let queue = WorkQueue::builder()
         .delayed_on_close(DelayedOnClose::Wait)
         .build();
-    queue.add_after("a", Duration::from_secs(3600));
+    queue.add_after("a", Duration::from_hours(1));
     let worker = worker(&queue);
     let draining = tokio::spawn({
         let queue = queue.clone();

@@ -33,7 +33,7 @@ async fn a_delayed_key_comes_when_it_is_due_and_then_only_once() {
     queue.take().await.unwrap().done();
     assert_eq!(start.elapsed(), ms(50));
     assert!(
-        timeout(Duration::from_secs(60), queue.take()).await.is_err(),
+        timeout(Duration::from_mins(1), queue.take()).await.is_err(),
         "only once"
     );
 }
@@ -227,11 +227,7 @@ async fn a_delay_beyond_the_clock_is_a_very_long_one() {
     let taken = queue.take().await.unwrap();
     assert_eq!(*taken.key(), "soon");
     taken.done();
-    assert!(
-        timeout(Duration::from_secs(3600 * 24 * 365), queue.take())
-            .await
-            .is_err()
-    );
+    assert!(timeout(Duration::from_hours(8760), queue.take()).await.is_err());
 }
 
 #[tokio::test(start_paused = true)]

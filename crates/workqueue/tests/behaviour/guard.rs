@@ -54,7 +54,7 @@ async fn a_worker_that_is_cancelled_has_failed() {
         let queue = queue.clone();
         async move {
             let taken = queue.take().await.unwrap();
-            sleep(Duration::from_secs(3600)).await;
+            sleep(Duration::from_hours(1)).await;
             taken.done();
         }
     });

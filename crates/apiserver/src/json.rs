@@ -1,0 +1,219 @@
+//! Reading JSON as the real server does: it takes the last of two fields with one name and says so, and has words of
+//! its own for what is no JSON.
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+
+/// A document, and the paths of the fields that it holds more than once; or Go's words on why it is none.
+pub(crate) fn read(bytes: &[u8]) -> Result<(Value, Vec<String>), String> {
+    let mut duplicates = Vec::new();
+    let mut reader = serde_json::Deserializer::from_slice(bytes);
+    let tree = Tree {
+        path: String::new(),
+        duplicates: &mut duplicates,
+    };
+    let value = tree
+        .deserialize(&mut reader)
+        .and_then(|value| reader.end().map(|()| value))
+        .map_err(|error| in_go(&error, bytes))?;
+    Ok((value, duplicates))
+}
+
+/// What Go says of the first byte that does not fit.
+fn in_go(error: &serde_json::Error, bytes: &[u8]) -> String {
+    if error.is_eof() {
+        return "unexpected end of JSON input".to_owned();
+    }
+    let text = error.to_string();
+    let place = [
+        ("trailing characters", "after top-level value"),
+        ("expected value", "looking for beginning of value"),
+        (
+            "key must be a string",
+            "looking for beginning of object key string",
+        ),
+        ("trailing comma", "looking for beginning of object key string"),
+        ("expected `:`", "after object key"),
+        ("expected `,` or `}`", "after object key:value pair"),
+        ("expected `,` or `]`", "after array element"),
+        ("control character", "in string literal"),
+        ("invalid escape", "in string escape code"),
+    ]
+    .into_iter()
+    .find(|(ours, _)| text.starts_with(ours));
+    let offset = bytes
+        .split(|byte| *byte == b'\n')
+        .take(error.line().saturating_sub(1))
+        .map(|line| line.len() + 1)
+        .sum::<usize>()
+        + error.column().saturating_sub(1);
+    if text.starts_with("expected ident")
+        && let Some(why) = broken_literal(bytes, offset)
+    {
+        return why;
+    }
+    match (place, bytes.get(offset)) {
+        (Some((_, place)), Some(byte)) => {
+            // Go names bytes beyond ASCII as Latin-1.
+            format!("invalid character {:?} {place}", char::from(*byte))
+        }
+        _ => text,
+    }
+}
+
+/// `invalid character 'o' in literal null (expecting 'u')`
+fn broken_literal(bytes: &[u8], near: usize) -> Option<String> {
+    let is_letter = |byte: &u8| byte.is_ascii_alphabetic();
+    let head = bytes.get(..=near.min(bytes.len().checked_sub(1)?))?;
+    let start = head
+        .iter()
+        .rposition(|byte| !is_letter(byte))
+        .map_or(0, |place| place + 1);
+    let literal = ["null", "true", "false"]
+        .into_iter()
+        .find(|literal| literal.as_bytes().first() == bytes.get(start))?;
+    let (place, wanted) = literal
+        .bytes()
+        .enumerate()
+        .find(|(index, wanted)| bytes.get(start + index) != Some(wanted))?;
+    let found = char::from(*bytes.get(start + place)?);
+    let wanted = char::from(wanted);
+    Some(format!(
+        "invalid character {found:?} in literal {literal} (expecting {wanted:?})"
+    ))
+}
+
+/// Builds a tree, and notes what it meets twice.
+struct Tree<'a> {
+    path: String,
+    duplicates: &'a mut Vec<String>,
+}
+
+impl Tree<'_> {
+    fn inner(&mut self, path: String) -> Tree<'_> {
+        Tree {
+            path,
+            duplicates: self.duplicates,
+        }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Tree<'_> {
+    type Value = Value;
+
+    fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Tree<'_> {
+    type Value = Value;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
+        let number = Number::from_f64(value).ok_or_else(|| E::custom("number out of range"))?;
+        Ok(Value::Number(number))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut access: A) -> Result<Value, A::Error> {
+        let mut items = Vec::new();
+        loop {
+            let path = format!("{}[{}]", self.path, items.len());
+            match access.next_element_seed(self.inner(path))? {
+                Some(item) => items.push(item),
+                None => return Ok(items.into()),
+            }
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut access: A) -> Result<Value, A::Error> {
+        let mut fields = Map::new();
+        while let Some(key) = access.next_key::<String>()? {
+            let path = if self.path.is_empty() {
+                key.clone()
+            } else {
+                format!("{}.{key}", self.path)
+            };
+            if fields.contains_key(&key) && !self.duplicates.contains(&path) {
+                self.duplicates.push(path.clone());
+            }
+            let value = access.next_value_seed(self.inner(path))?;
+            fields.insert(key, value);
+        }
+        Ok(fields.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_last_of_two_fields_counts_and_is_named() {
+        let (value, duplicates) =
+            read(br#"{"a":{"b":1,"b":2,"b":3},"l":[{"c":1,"c":2}],"n":[1.5,null,-3,true,"\u00e9"]}"#)
+                .expect("JSON");
+        assert_eq!(
+            value,
+            json!({"a": {"b": 3}, "l": [{"c": 2}], "n": [1.5, null, -3, true, "é"]})
+        );
+        assert_eq!(duplicates, ["a.b", "l[0].c"]);
+    }
+
+    #[test]
+    fn what_is_no_json_is_told_in_gos_words() {
+        for (text, why) in [
+            ("", "unexpected end of JSON input"),
+            ("{\"a\":", "unexpected end of JSON input"),
+            ("{} trailing", "invalid character 't' after top-level value"),
+            ("x", "invalid character 'x' looking for beginning of value"),
+            (
+                "{\"a\":x}",
+                "invalid character 'x' looking for beginning of value",
+            ),
+            ("{\"a\" 1}", "invalid character '1' after object key"),
+            (
+                "{\"a\":1 \"b\"}",
+                "invalid character '\"' after object key:value pair",
+            ),
+            ("[1 2]", "invalid character '2' after array element"),
+            (
+                "{1:2}",
+                "invalid character '1' looking for beginning of object key string",
+            ),
+        ] {
+            assert_eq!(read(text.as_bytes()).unwrap_err(), why, "{text}");
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! What names, keys and values may look like, and what is wrong with those that do not: in the real server's words.
+
+const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
+const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
+const QUALIFIED: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+const CONFIG_KEY: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
+const PERCENT: &str = "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')";
+
+/// Lower-case letters, digits, `-` and `.`, at most 253.
+pub(crate) fn subdomain(text: &str) -> Vec<String> {
+    let mut problems = too_long(text, 253);
+    if !is_subdomain(text) {
+        problems.push(SUBDOMAIN.to_owned());
+    }
+    problems
+}
+
+/// Lower-case letters, digits and `-`, at most 63.
+pub(crate) fn label(text: &str) -> Vec<String> {
+    let mut problems = too_long(text, 63);
+    if !is_label(text) {
+        let dots_only = is_subdomain(text) && text.contains('.');
+        problems.push(if dots_only {
+            "must not contain dots".to_owned()
+        } else {
+            LABEL.to_owned()
+        });
+    }
+    problems
+}
+
+/// Anything that can stand in a path: the RBAC kinds have names such as `system:node`.
+pub(crate) fn path_segment(text: &str) -> Vec<String> {
+    if matches!(text, "." | "..") {
+        return vec![format!("may not be '{text}'")];
+    }
+    let bad = ["/", "%"].into_iter().filter(|part| text.contains(part));
+    bad.map(|part| format!("may not contain '{part}'")).collect()
+}
+
+/// A key of labels, annotations and such: a name, with a domain before it or not.
+pub(crate) fn qualified(key: &str) -> Vec<String> {
+    if key.matches('/').count() > 1 {
+        let name = QUALIFIED.replace("name part", "a valid label key");
+        return vec![format!(
+            "{name} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+        )];
+    }
+    let mut problems = Vec::new();
+    let name = match key.split_once('/') {
+        None => key,
+        Some((prefix, name)) => {
+            if prefix.is_empty() {
+                problems.push("prefix part must be non-empty".to_owned());
+            } else {
+                problems.extend(
+                    subdomain(prefix)
+                        .into_iter()
+                        .map(|why| format!("prefix part {why}")),
+                );
+            }
+            name
+        }
+    };
+    if name.is_empty() {
+        problems.push("name part must be non-empty".to_owned());
+    } else if name.len() > 63 {
+        problems.push("name part must be no more than 63 bytes".to_owned());
+    }
+    if !is_word(name) {
+        problems.push(QUALIFIED.to_owned());
+    }
+    problems
+}
+
+pub(crate) fn label_value(text: &str) -> Vec<String> {
+    let mut problems = Vec::new();
+    if text.len() > 63 {
+        problems.push("must be no more than 63 bytes".to_owned());
+    }
+    if !text.is_empty() && !is_word(text) {
+        problems.push(LABEL_VALUE.to_owned());
+    }
+    problems
+}
+
+/// The name of a port: what IANA allows as the name of a service.
+pub(crate) fn port_name(text: &str) -> Vec<String> {
+    let mut problems = Vec::new();
+    if text.len() > 15 {
+        problems.push("must be no more than 15 characters".to_owned());
+    }
+    let only = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    for (bad, why) in [
+        (
+            !text.chars().all(only) || text.is_empty(),
+            "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)",
+        ),
+        (
+            !text.chars().any(|c| c.is_ascii_lowercase()),
+            "must contain at least one letter (a-z)",
+        ),
+        (text.contains("--"), "must not contain consecutive hyphens"),
+        (
+            text.starts_with('-') || text.ends_with('-'),
+            "must not begin or end with a hyphen",
+        ),
+    ] {
+        if bad {
+            problems.push(why.to_owned());
+        }
+    }
+    problems
+}
+
+pub(crate) fn port_number(port: i64) -> Vec<String> {
+    if (1..=65535).contains(&port) {
+        return Vec::new();
+    }
+    vec!["must be between 1 and 65535, inclusive".to_owned()]
+}
+
+/// A key of a `ConfigMap` or Secret.
+pub(crate) fn config_key(key: &str) -> Vec<String> {
+    let mut problems = too_long(key, 253);
+    if key.is_empty()
+        || !key
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+    {
+        problems.push(CONFIG_KEY.to_owned());
+    }
+    match key {
+        "." | ".." => problems.push(format!("must not be '{key}'")),
+        _ if key.starts_with("..") => problems.push("must not start with '..'".to_owned()),
+        _ => {}
+    }
+    problems
+}
+
+pub(crate) fn percent(text: &str) -> Vec<String> {
+    let is_percent = text
+        .strip_suffix('%')
+        .is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()));
+    if is_percent {
+        Vec::new()
+    } else {
+        vec![PERCENT.to_owned()]
+    }
+}
+
+pub(crate) fn address(text: &str) -> Vec<String> {
+    if text.parse::<std::net::IpAddr>().is_ok() {
+        return Vec::new();
+    }
+    vec!["must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)".to_owned()]
+}
+
+pub(crate) fn address_block(text: &str) -> Vec<String> {
+    let is_block = text.split_once('/').is_some_and(|(address, length)| {
+        match (address.parse::<std::net::IpAddr>(), length.parse::<u8>()) {
+            (Ok(address), Ok(length)) => length <= if address.is_ipv4() { 32 } else { 128 },
+            _ => false,
+        }
+    });
+    if is_block {
+        return Vec::new();
+    }
+    vec!["must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)".to_owned()]
+}
+
+fn too_long(text: &str, limit: usize) -> Vec<String> {
+    if text.len() <= limit {
+        return Vec::new();
+    }
+    vec![format!("must be no more than {limit} characters")]
+}
+
+/// Letters, digits, `-`, `_` and `.`, with a letter or digit at both ends.
+fn is_word(text: &str) -> bool {
+    let end = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    end(text.chars().next())
+        && end(text.chars().last())
+        && text
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+}
+
+fn is_label(text: &str) -> bool {
+    let end = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
+    end(text.chars().next())
+        && end(text.chars().last())
+        && text
+            .chars()
+            .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+}
+
+fn is_subdomain(text: &str) -> bool {
+    text.split('.').all(is_label)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_told_from_what_is_none() {
+        type Rule = fn(&str) -> Vec<String>;
+        for (rule, good, bad) in [
+            (
+                subdomain as Rule,
+                vec!["a", "a.b-c.9"],
+                vec!["A", "-a", "a..b", ""],
+            ),
+            (label, vec!["a", "1a"], vec!["a.b", "A", "a_"]),
+            (path_segment, vec!["system:node", "A"], vec![".", "a/b", "a%"]),
+            (
+                qualified,
+                vec!["a", "a.b/c_D"],
+                vec!["/a", "a b", "a/", "", "a/b/c"],
+            ),
+            (label_value, vec!["", "x-Y.z"], vec!["-x", "a b"]),
+            (port_name, vec!["http", "a-1"], vec!["A", "1", "a--b", "-a", ""]),
+            (
+                config_key,
+                vec!["a", ".a", "A_b"],
+                vec!["", ".", "..", "..a", "a b"],
+            ),
+            (percent, vec!["1%", "200%"], vec!["x", "%", "1"]),
+            (address, vec!["1.2.3.4", "::1"], vec!["x", "1.2.3"]),
+            (
+                address_block,
+                vec!["10.0.0.0/8", "::/0"],
+                vec!["x", "10.0.0.0/33", "10.0.0.0"],
+            ),
+        ] {
+            for text in good {
+                assert_eq!(rule(text), Vec::<String>::new(), "{text:?}");
+            }
+            for text in bad {
+                assert!(!rule(text).is_empty(), "{text:?}");
+            }
+        }
+        assert_eq!(
+            subdomain(&"a".repeat(254)),
+            ["must be no more than 253 characters"]
+        );
+        assert_eq!(label("a.b"), ["must not contain dots"]);
+    }
+}

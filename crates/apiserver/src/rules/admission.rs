@@ -1,0 +1,79 @@
+//! Webhook configurations.
+
+use serde_json::Value;
+
+use super::findings::{Findings, list, text};
+use crate::naming;
+
+pub(super) fn check(configuration: &Value, findings: &mut Findings) {
+    for (index, webhook) in list(&configuration["webhooks"]).iter().enumerate() {
+        check_webhook(webhook, &format!("webhooks[{index}]"), findings);
+    }
+}
+
+fn check_webhook(webhook: &Value, path: &str, findings: &mut Findings) {
+    let at = |name: &str| format!("{path}.{name}");
+    let name = text(&webhook["name"]);
+    let problems = naming::subdomain(name);
+    if problems.is_empty() && name.split('.').count() < 3 {
+        let why = "should be a domain with at least three segments separated by dots";
+        findings.invalid(at("name"), name, why);
+    }
+    findings.named(&at("name"), name, problems);
+    for (index, rule) in list(&webhook["rules"]).iter().enumerate() {
+        for key in ["operations", "apiGroups", "apiVersions", "resources"] {
+            if list(&rule[key]).is_empty() {
+                findings.required(format!("{path}.rules[{index}].{key}"), "");
+            }
+        }
+    }
+    let optional = |key: &str, choices: &[&str], findings: &mut Findings| {
+        if !webhook[key].is_null() {
+            findings.one_of(at(key), &webhook[key], choices);
+        }
+    };
+    optional("failurePolicy", &["Fail", "Ignore"], findings);
+    optional("matchPolicy", &["Equivalent", "Exact"], findings);
+    if webhook["sideEffects"].is_null() {
+        findings.required(at("sideEffects"), "must specify one of None, NoneOnDryRun");
+    } else {
+        findings.one_of(
+            at("sideEffects"),
+            &webhook["sideEffects"],
+            &["None", "NoneOnDryRun"],
+        );
+    }
+    if let Some(seconds) = webhook["timeoutSeconds"]
+        .as_i64()
+        .filter(|seconds| !(1..=30).contains(seconds))
+    {
+        let why = "the timeout value must be between 1 and 30 seconds";
+        findings.invalid(at("timeoutSeconds"), seconds, why);
+    }
+    if list(&webhook["admissionReviewVersions"]).is_empty() {
+        findings.required(at("admissionReviewVersions"), "must specify one of v1, v1beta1");
+    }
+    check_client(&webhook["clientConfig"], &at("clientConfig"), findings);
+}
+
+fn check_client(client: &Value, path: &str, findings: &mut Findings) {
+    match (client["url"].as_str(), client["service"].is_object()) {
+        (None, false) | (Some(_), true) => {
+            findings.required(path, "exactly one of url or service is required");
+        }
+        (Some(url), false) => {
+            let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
+            if scheme != "https" {
+                let why = "'https' is the only allowed URL scheme; desired format: https://host[/path]";
+                findings.invalid(format!("{path}.url"), scheme, why);
+            }
+        }
+        (None, true) => {
+            for key in ["name", "namespace"] {
+                if text(&client["service"][key]).is_empty() {
+                    findings.required(format!("{path}.service.{key}"), "");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! ConfigMaps, Secrets, leases and events.
+
+use base64::Engine;
+use serde_json::Value;
+
+use super::findings::{Findings, text};
+use crate::{json, naming, object::Object, schema::Problem};
+
+/// The data of a `ConfigMap` or Secret may be this long.
+const DATA: usize = 1024 * 1024;
+
+pub(super) fn check_config_map(map: &Value, findings: &mut Findings) {
+    let mut size = 0;
+    let (data, binary) = (map["data"].as_object(), map["binaryData"].as_object());
+    for (key, value) in data.into_iter().flatten() {
+        let field = format!("data[{key}]");
+        findings.named(&field, key.as_str(), naming::config_key(key));
+        if binary.is_some_and(|binary| binary.contains_key(key)) {
+            findings.invalid(field, key.as_str(), "duplicate of key present in binaryData");
+        }
+        size += text(value).len();
+    }
+    for (key, value) in binary.into_iter().flatten() {
+        findings.named(
+            &format!("binaryData[{key}]"),
+            key.as_str(),
+            naming::config_key(key),
+        );
+        size += decoded(value).len();
+    }
+    if size > DATA {
+        findings.add("[]", Problem::TooLong(DATA as u64));
+    }
+}
+
+pub(super) fn check_secret(secret: &Value, findings: &mut Findings) {
+    let mut size = 0;
+    for (key, value) in secret["data"].as_object().into_iter().flatten() {
+        findings.named(&format!("data[{key}]"), key.as_str(), naming::config_key(key));
+        size += decoded(value).len();
+    }
+    if size > DATA {
+        findings.add("data", Problem::TooLong(DATA as u64));
+    }
+    let missing = |key: &str| secret["data"].get(key).is_none();
+    match text(&secret["type"]) {
+        "kubernetes.io/service-account-token" => {
+            let name = "kubernetes.io/service-account.name";
+            if text(&secret["metadata"]["annotations"][name]).is_empty() {
+                findings.required(format!("metadata.annotations[{name}]"), "");
+            }
+        }
+        "kubernetes.io/dockercfg" => check_json(".dockercfg", secret, findings),
+        "kubernetes.io/dockerconfigjson" => check_json(".dockerconfigjson", secret, findings),
+        "kubernetes.io/basic-auth" if missing("username") && missing("password") => {
+            findings.required("data[username]", "");
+            findings.required("data[password]", "");
+        }
+        "kubernetes.io/ssh-auth" if missing("ssh-privatekey") => {
+            findings.required("data[ssh-privatekey]", "");
+        }
+        "kubernetes.io/tls" => {
+            for key in ["tls.crt", "tls.key"].into_iter().filter(|key| missing(key)) {
+                findings.required(format!("data[{key}]"), "");
+            }
+        }
+        _ => {}
+    }
+}
+
+fn check_json(key: &str, secret: &Value, findings: &mut Findings) {
+    let field = format!("data[{key}]");
+    match secret["data"].get(key) {
+        None => findings.required(field, ""),
+        Some(value) => {
+            let bytes = decoded(value);
+            if let Err(why) = json::read(&bytes) {
+                findings.invalid(field, "<secret contents redacted>", &why);
+            }
+        }
+    }
+}
+
+fn decoded(value: &Value) -> Vec<u8> {
+    base64::engine::general_purpose::STANDARD
+        .decode(text(value))
+        .unwrap_or_default()
+}
+
+pub(super) fn check_lease(spec: &Value, findings: &mut Findings) {
+    if let Some(seconds) = spec["leaseDurationSeconds"]
+        .as_i64()
+        .filter(|seconds| *seconds <= 0)
+    {
+        findings.invalid("spec.leaseDurationSeconds", seconds, "must be greater than 0");
+    }
+    findings.not_negative("spec.leaseTransitions", &spec["leaseTransitions"]);
+}
+
+/// What an event of the newer group may not change, under the name that the refusal gives it.
+const FIXED: [(&str, &str); 13] = [
+    ("regarding", "involvedObject"),
+    ("reason", "reason"),
+    ("note", "message"),
+    ("deprecatedSource", "source"),
+    ("deprecatedFirstTimestamp", "firstTimestamp"),
+    ("deprecatedLastTimestamp", "lastTimestamp"),
+    ("deprecatedCount", "count"),
+    ("type", "type"),
+    ("eventTime", "eventTime"),
+    ("action", "action"),
+    ("related", "related"),
+    ("reportingController", "reportingController"),
+    ("reportingInstance", "reportingInstance"),
+];
+
+pub(super) fn check_event(group: &str, event: &Value, old: Option<&Object>, findings: &mut Findings) {
+    let about = if group.is_empty() {
+        "involvedObject"
+    } else {
+        "regarding"
+    };
+    let namespace = text(&event["metadata"]["namespace"]);
+    let of = text(&event[about]["namespace"]);
+    // What is said of objects outside of namespaces is kept in the default one.
+    if of != namespace && !(of.is_empty() && namespace == "default") {
+        findings.invalid("involvedObject.namespace", of, "does not match event.namespace");
+    }
+    // The older form of events takes what it is given.
+    if group.is_empty() {
+        return;
+    }
+    if let Some(old) = old {
+        for (field, name) in FIXED {
+            if event.get(field) != old.fields().get(field) {
+                findings.invalid(name, event[field].clone(), "field is immutable");
+            }
+        }
+        return;
+    }
+    if event["eventTime"].is_null() {
+        findings.required("eventTime", "");
+    } else {
+        let controller = text(&event["reportingController"]);
+        if controller.is_empty() {
+            findings.required("reportingController", "");
+        }
+        findings.named("reportingController", controller, naming::qualified(controller));
+        for key in ["reportingInstance", "action", "reason"] {
+            if text(&event[key]).is_empty() {
+                findings.required(key, "");
+            }
+        }
+    }
+    if !matches!(text(&event["type"]), "Normal" | "Warning") {
+        let why = format!("has invalid value: {}", text(&event["type"]));
+        findings.invalid("type", "", &why);
+    }
+}

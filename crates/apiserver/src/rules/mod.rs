@@ -1,0 +1,87 @@
+//! What the real server refuses about objects of built-in kinds, with its words.
+//!
+//! ```text
+//!   completed object ─► rules of its kind ─► what may not change any more (updates) ─► FieldErrors ─► 422
+//! ```
+//!
+//! Kubernetes has some ten thousand lines of such rules; these are the ones that people run into.
+
+mod admission;
+mod apps;
+mod batch;
+mod config;
+mod containers;
+mod findings;
+mod immutable;
+mod network;
+mod pod;
+mod probes;
+mod rbac;
+mod services;
+mod storage;
+
+use serde_json::Value;
+
+use self::findings::Findings;
+use crate::{object::Object, registry::Resource, schema::FieldError};
+
+/// What is wrong with an object: with a new one, or with one that takes the place of another.
+pub(crate) fn check(resource: &Resource, object: &Object, old: Option<&Object>) -> Vec<FieldError> {
+    let mut findings = Findings::default();
+    if resource.custom {
+        return findings.into_errors();
+    }
+    let (group, kind) = (&*resource.group, &*resource.kind);
+    // The rules index freely: a field that is not there reads as null.
+    let value = Value::Object(object.fields().clone());
+    // Of a changed pod or job, two of the real server's checks look at the same.
+    let times = if old.is_some() && matches!((group, kind), ("", "Pod") | ("batch", "Job")) {
+        2
+    } else {
+        1
+    };
+    for _ in 0..times {
+        check_kind(resource, object, old, &value, &mut findings);
+    }
+    if let Some(old) = old {
+        let before = Value::Object(old.fields().clone());
+        immutable::check((group, kind), &value, &before, &mut findings);
+    }
+    findings.into_errors()
+}
+
+fn check_kind(
+    resource: &Resource,
+    object: &Object,
+    old: Option<&Object>,
+    value: &Value,
+    findings: &mut Findings,
+) {
+    let (kind, spec) = (&*resource.kind, &value["spec"]);
+    match (&*resource.group, kind) {
+        ("", "Pod") => pod::check_pod(spec, old.is_none(), findings),
+        ("", "PodTemplate") => pod::check_template(&value["template"], "template", findings),
+        ("", "ReplicationController") => apps::check_replication_controller(spec, findings),
+        ("apps", _) => apps::check(kind, value, findings),
+        ("batch", "Job") => batch::check_job(value, findings),
+        ("batch", "CronJob") => batch::check_cron_job(object, spec, old.is_none(), findings),
+        ("", "ConfigMap") => config::check_config_map(value, findings),
+        ("", "Secret") => config::check_secret(value, findings),
+        ("", "Service") => services::check(spec, findings),
+        ("", "Node") => pod::check_node(spec, findings),
+        ("", "PersistentVolume" | "PersistentVolumeClaim") | ("storage.k8s.io", _) => {
+            storage::check(kind, value, findings);
+        }
+        ("" | "events.k8s.io", "Event") => config::check_event(&resource.group, value, old, findings),
+        ("policy", "PodDisruptionBudget") => apps::check_disruption_budget(spec, findings),
+        ("coordination.k8s.io", "Lease") => config::check_lease(spec, findings),
+        ("autoscaling", _) => apps::check_autoscaler(&resource.version, spec, findings),
+        ("networking.k8s.io", "Ingress") => network::check_ingress(spec, findings),
+        ("networking.k8s.io", "NetworkPolicy") => network::check_policy(spec, findings),
+        ("discovery.k8s.io", "EndpointSlice") => network::check_slice(value, old, findings),
+        ("rbac.authorization.k8s.io", _) => rbac::check(kind, value, findings),
+        ("scheduling.k8s.io", "PriorityClass") => storage::check_priority_class(value, findings),
+        ("admissionregistration.k8s.io", _) => admission::check(value, findings),
+        _ => {}
+    }
+}
