@@ -37,6 +37,7 @@ mod discovery;
 mod golang;
 mod https;
 mod json;
+mod limits;
 mod media;
 mod naming;
 mod object;

@@ -6,7 +6,10 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep_until};
+use tokio::{
+    sync::OwnedSemaphorePermit,
+    time::{Instant, sleep_until},
+};
 
 use super::{ListOptions, options::At, rendered};
 use crate::{
@@ -53,6 +56,8 @@ pub(crate) struct WatchStream {
     next_bookmark: Instant,
     last_bookmark: Option<Instant>,
     failed: bool,
+    /// One of the server's places for watches; free again when this watch is dropped.
+    _place: OwnedSemaphorePermit,
 }
 
 /// Something to be shown.
@@ -86,6 +91,7 @@ const CLOSING: &[u8] = b"}\n";
 
 impl WatchStream {
     pub(crate) fn open(
+        place: OwnedSemaphorePermit,
         api: Shared,
         target: &Target,
         options: &ListOptions,
@@ -121,6 +127,7 @@ impl WatchStream {
                 .bookmarks
                 .then(|| ends.checked_sub(LAST_BOOKMARK).unwrap_or(now).max(now)),
             failed: false,
+            _place: place,
             api,
         };
         match (options.at, options.send_initial_events) {
