@@ -37,6 +37,7 @@ mod discovery;
 mod golang;
 mod https;
 mod json;
+mod limits;
 mod media;
 mod naming;
 mod object;
@@ -60,6 +61,7 @@ mod versions;
 mod view;
 mod warnings;
 mod world;
+mod yaml;
 
 pub use body::Body;
 pub use object::Encoded;

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use serde_json::Value;
 
-use crate::{json, protobuf, registry::Resource, status::Status};
+use crate::{json, protobuf, registry::Resource, status::Status, yaml};
 
 /// What bodies may be in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,9 +113,9 @@ pub(crate) fn decode(body: &[u8], encoding: Encoding, kind: &str) -> Result<Valu
 fn read(body: &[u8], encoding: Encoding, kind: &str) -> Result<(Value, Vec<String>), Status> {
     match encoding {
         Encoding::Json => json::read(body).map_err(|why| unrecognized(body, kind, &why)),
-        Encoding::Yaml => serde_yaml_ng::from_slice(body)
+        Encoding::Yaml => yaml::decode(body)
             .map(|value| (value, Vec::new()))
-            .map_err(|error| unrecognized(body, kind, &error.to_string())),
+            .map_err(|why| unrecognized(body, kind, &why)),
         Encoding::Protobuf => decode_protobuf(body, "", kind).map(|value| (value, Vec::new())),
     }
 }

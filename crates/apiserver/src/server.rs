@@ -13,11 +13,12 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, header, request::
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use jiff::Timestamp;
 use serde_json::json;
+use tokio::sync::Semaphore;
 
 use crate::{
     admission::Accounts,
     body::Body,
-    discovery,
+    discovery, limits,
     media::{self, Encoding},
     openapi::{self, Document},
     patch::PatchKind,
@@ -35,9 +36,6 @@ use crate::{
 
 /// The state that all clones of a server, and all its open watches, share.
 pub(crate) type Shared = Arc<Api>;
-
-/// The largest body that is read: what the real server takes.
-const BODY_LIMIT: usize = 3 * 1024 * 1024;
 
 /// Where the OpenAPI documents are.
 const OPENAPI: &str = "/openapi/v3/";
@@ -64,6 +62,7 @@ pub struct Builder {
     storage: Option<Box<dyn Storage>>,
     seed: Option<u64>,
     epoch: Option<Timestamp>,
+    watchers: Option<usize>,
     accounts: Accounts,
 }
 
@@ -86,6 +85,12 @@ impl Builder {
         self
     }
 
+    /// How many watches may be open at once; the next one is told to try again later (429). Default: 10,000.
+    pub fn watchers(mut self, limit: usize) -> Self {
+        self.watchers = Some(limit);
+        self
+    }
+
     /// Takes pods whose service account does not exist, as `--disable-admission-plugins=ServiceAccount` makes a real
     /// server do: for those who run no controller that makes the account `default` in every namespace. Default: such
     /// pods are refused.
@@ -102,6 +107,11 @@ impl Builder {
             storage: self.storage.unwrap_or_else(|| Box::new(Memory::default())),
             registry: Registry::new(),
             world,
+            watchers: Arc::new(Semaphore::new(
+                self.watchers
+                    .unwrap_or(limits::WATCHERS)
+                    .min(Semaphore::MAX_PERMITS),
+            )),
             definitions: parking_lot::Mutex::new(()),
             allotting: parking_lot::Mutex::new(()),
             accounts: self.accounts,
@@ -136,7 +146,7 @@ impl Server {
     {
         let (parts, body) = request.into_parts();
         // A panic is a bug of this server; it costs its client one answer, and nobody else anything.
-        let work = AssertUnwindSafe(self.route(&parts, body)).catch_unwind();
+        let work = AssertUnwindSafe(self.in_time(&parts, body)).catch_unwind();
         let answer = work.await.unwrap_or_else(|_| {
             tracing::error!(method = %parts.method, path = parts.uri.path(), "a request panicked");
             Err(Status::internal("the request could not be handled"))
@@ -150,6 +160,23 @@ impl Server {
             *response.body_mut() = Body::whole(Bytes::new());
         }
         response
+    }
+
+    /// Ends what takes too long. A watch is answered at once, and has a length of its own.
+    async fn in_time<B>(&self, parts: &Parts, body: B) -> Result<Response<Body>, Status>
+    where
+        B: http_body::Body + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let query = Query::parse(parts.uri.query());
+        let limit = if query.flag("watch") {
+            limits::timeout(None)?
+        } else {
+            limits::timeout(query.text("timeout"))?
+        };
+        let answer = tokio::time::timeout(limit, self.route(parts, body)).await;
+        answer.unwrap_or_else(|_| Err(Status::timeout()))
     }
 
     async fn route<B>(&self, parts: &Parts, body: B) -> Result<Response<Body>, Status>
@@ -239,7 +266,11 @@ impl Server {
             }
             Verb::Watch => {
                 let options = ListOptions::of(&query, true)?;
+                let Ok(place) = api.watchers.clone().try_acquire_owned() else {
+                    return Ok(too_many_requests());
+                };
                 Answer::Watch(WatchStream::open(
+                    place,
                     api.clone(),
                     target,
                     &options,
@@ -342,9 +373,9 @@ where
     B: http_body::Body,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    match Limited::new(body, BODY_LIMIT).collect().await {
+    match Limited::new(body, limits::BODY).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(Status::too_large(BODY_LIMIT)),
+        Err(error) if error.is::<LengthLimitError>() => Err(Status::too_large(limits::BODY)),
         Err(error) => Err(Status::bad_request(format!(
             "the body could not be read: {error}"
         ))),
@@ -486,6 +517,13 @@ fn refusal(status: &Status, encoding: Encoding) -> Response<Body> {
     if let Some(seconds) = status.retry_after() {
         response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
     }
+    response
+}
+
+/// More than the server can do at once, in the words of the real server's priority and fairness.
+fn too_many_requests() -> Response<Body> {
+    let mut response = text_response(429, "Too many requests, please try again later.\n");
+    response.headers_mut().insert(header::RETRY_AFTER, 1.into());
     response
 }
 

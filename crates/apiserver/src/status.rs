@@ -252,6 +252,17 @@ impl Status {
         )
     }
 
+    /// A request that took longer than it may.
+    pub(crate) fn timeout() -> Self {
+        let mut status = Self::new(
+            504,
+            "Timeout",
+            "Timeout: request did not complete within the allotted timeout",
+        );
+        status.details.get_or_insert_default();
+        status
+    }
+
     pub(crate) fn method_not_allowed() -> Self {
         Self::new(
             405,

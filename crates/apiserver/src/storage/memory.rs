@@ -12,9 +12,10 @@ use tokio::sync::watch;
 use super::{Change, Conflict, Entry, Event, Expect, Expired, Key, Revision, Snapshot, Storage, TableName};
 use crate::object::Encoded;
 
-/// Objects in memory, with a bounded history per table.
+/// Objects in memory, with a history that is bounded twice: in events of each table, and in bytes of all together.
 pub struct Memory {
     history: usize,
+    history_bytes: usize,
     state: Mutex<State>,
 }
 
@@ -22,6 +23,8 @@ struct State {
     /// The last revision given out. Every event in every history is at or below it.
     revision: Revision,
     tables: HashMap<TableName, Table>,
+    /// What all histories hold that nothing else does: the sum of [`weight`] over their events.
+    bytes: usize,
 }
 
 struct Table {
@@ -49,14 +52,61 @@ impl Memory {
     /// How many events a table remembers by default: what a client may miss before it has to list again.
     pub const HISTORY: usize = 10_000;
 
-    /// An empty storage at revision 1, as etcd starts, that remembers the last `history` events of each table.
+    /// How many bytes the histories of all tables may hold by default: that many changes of objects of 6 KB.
+    pub const HISTORY_BYTES: usize = 64 * 1024 * 1024;
+
+    /// An empty storage at revision 1, as etcd starts, that remembers the last `history` events of each table, as far
+    /// as they fit into [`Self::HISTORY_BYTES`].
     pub fn new(history: usize) -> Self {
         Self {
             history: history.max(1),
+            history_bytes: Self::HISTORY_BYTES,
             state: Mutex::new(State {
                 revision: Revision(1),
                 tables: HashMap::new(),
+                bytes: 0,
             }),
+        }
+    }
+
+    /// Lets the histories of all tables together hold this many bytes. What is forgotten first is what is oldest.
+    #[must_use]
+    pub fn history_bytes(mut self, bytes: usize) -> Self {
+        self.history_bytes = bytes;
+        self
+    }
+}
+
+/// What an event keeps that would be gone without it: the state before, and the last state of what was deleted.
+fn weight(event: &Event) -> usize {
+    /// The event itself, its place in the queue, and the shared pointers' counters.
+    const OVERHEAD: usize = 256;
+    let before = event
+        .previous
+        .as_ref()
+        .map_or(0, |entry| entry.object.json().len());
+    let last = if event.deleted {
+        event.entry.object.json().len()
+    } else {
+        0
+    };
+    OVERHEAD + before + last
+}
+
+impl State {
+    /// Forgets the oldest events of all until the rest fits. The newest event stays in any case: its watchers have yet
+    /// to see it.
+    fn forget(&mut self, limit: usize) {
+        while self.bytes > limit {
+            let oldest = self
+                .tables
+                .values_mut()
+                .filter_map(|table| Some((table.history.front()?.revision, table)))
+                .min_by_key(|(revision, _)| *revision);
+            match oldest {
+                Some((revision, table)) if revision < self.revision => self.bytes -= table.forget_one(),
+                _ => return,
+            }
         }
     }
 }
@@ -133,21 +183,23 @@ impl Storage for Memory {
             Change::Remove => table.live.remove(key),
         };
         let deleted = change == Change::Remove;
-        table.history.push_back(Arc::new(Event {
+        let event = Event {
             revision,
             previous,
             entry: entry.clone(),
             deleted,
-        }));
-        if table.history.len() > self.history {
-            let forgotten = table
-                .history
-                .pop_front()
-                .expect("longer than the limit, which is at least 1");
-            table.floor = forgotten.revision;
-        }
+        };
+        let added = weight(&event);
+        table.history.push_back(Arc::new(event));
+        let removed = if table.history.len() > self.history {
+            table.forget_one()
+        } else {
+            0
+        };
         table.last.send_replace(revision);
+        state.bytes = state.bytes + added - removed;
         state.revision = revision;
+        state.forget(self.history_bytes);
         Ok(entry)
     }
 
@@ -177,6 +229,14 @@ impl Storage for Memory {
 }
 
 impl Table {
+    /// Forgets the oldest event; returns what it weighed.
+    fn forget_one(&mut self) -> usize {
+        self.history.pop_front().map_or(0, |forgotten| {
+            self.floor = forgotten.revision;
+            weight(&forgotten)
+        })
+    }
+
     fn after(&self, revision: Revision, limit: usize) -> Vec<Arc<Event>> {
         let first = self.history.partition_point(|event| event.revision <= revision);
         self.history.iter().skip(first).take(limit).cloned().collect()
@@ -256,6 +316,44 @@ mod tests {
             }
         );
         assert!(storage.snapshot(&table, Some(Revision(1))).is_err());
+    }
+
+    #[test]
+    fn history_is_bounded_in_bytes_over_all_tables() {
+        const LIMIT: usize = 100_000;
+        let storage = Memory::new(1_000_000).history_bytes(LIMIT);
+        let large = |table: &str, expect| {
+            let entry = storage.commit(
+                &table.into(),
+                &Key::new("a", "x"),
+                expect,
+                Change::Put,
+                &mut |revision| {
+                    let value = serde_json::json!({"metadata": {}, "data": "x".repeat(10_000)});
+                    crate::object::Object::new(value)
+                        .expect("an object")
+                        .encode(revision, &[])
+                },
+            );
+            Expect::At(entry.expect("as expected").revision)
+        };
+        let (mut one, mut other) = (large("one", Expect::Absent), large("other", Expect::Absent));
+        let first = storage.revision();
+        for _ in 0..100 {
+            one = large("one", one);
+            other = large("other", other);
+            assert!(storage.state.lock().bytes <= LIMIT);
+        }
+        for table in ["one", "other"] {
+            let newest = storage
+                .events(&table.into(), Revision(storage.revision().0 - 4), 9)
+                .expect("young");
+            assert_eq!(newest.len(), 2, "the youngest events are there");
+            assert!(
+                storage.events(&table.into(), first, 9).is_err(),
+                "the oldest are forgotten"
+            );
+        }
     }
 
     #[tokio::test]

@@ -130,18 +130,22 @@ pub(super) fn check(object: &Object, resource: &Resource) -> Vec<FieldError> {
     errors
 }
 
+/// What Go says of something that is no object where it looks for kind and version.
+pub(super) fn no_struct(value: &Value) -> String {
+    format!(
+        "json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \
+         \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
+        golang::json_type(value)
+    )
+}
+
 /// Takes a decoded body as one of the resource's kind; what does not say its kind is given it.
 fn as_kind(mut value: Value, body: &[u8], resource: &Resource) -> Result<Value, Status> {
     if value.is_null() {
         value = Value::Object(Map::new());
     }
     let Value::Object(fields) = &value else {
-        let why = format!(
-            "json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \
-             \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
-            golang::json_type(&value)
-        );
-        return Err(media::unrecognized(body, &resource.kind, &why));
+        return Err(media::unrecognized(body, &resource.kind, &no_struct(&value)));
     };
     let mut said = [("kind", ""), ("apiVersion", "")];
     for (key, text) in &mut said {

@@ -165,7 +165,12 @@ impl Api {
             let generation = object.metadata()["generation"].as_i64().unwrap_or(0);
             object.set_meta("generation", generation + 1);
         }
-        let when = self.world.now() + std::time::Duration::from_secs(grace.unsigned_abs());
+        let grace_period = std::time::Duration::from_secs(grace.unsigned_abs());
+        let when = self
+            .world
+            .now()
+            .saturating_add(grace_period)
+            .unwrap_or(jiff::Timestamp::MAX);
         object.set_meta("deletionTimestamp", crate::world::rfc3339(when));
         if particular::shows_grace(resource) {
             object.set_meta("deletionGracePeriodSeconds", grace);

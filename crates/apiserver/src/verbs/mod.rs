@@ -41,6 +41,8 @@ pub(crate) struct Api {
     pub(crate) storage: Box<dyn Storage>,
     pub(crate) registry: Registry,
     pub(crate) world: World,
+    /// One permit for each watch that may be open.
+    pub(crate) watchers: Arc<tokio::sync::Semaphore>,
     /// Signs the tokens of service accounts.
     pub(crate) tokens: TokenKey,
     /// Held while what is served is brought in line with a stored definition.

@@ -201,6 +201,7 @@ impl Token {
 
 /// A list as it is sent: put together piece by piece from the objects' own bytes.
 pub(crate) struct ListBody {
+    resource: Arc<Resource>,
     head: String,
     /// What every item begins with, and where its own bytes begin.
     item_head: Option<String>,
@@ -216,7 +217,7 @@ enum Part {
 }
 
 impl ListBody {
-    pub(crate) fn new(resource: &Resource, page: Page) -> Self {
+    pub(crate) fn new(resource: &Arc<Resource>, page: Page) -> Self {
         let metadata = page.metadata(resource);
         let kind = &resource.list_kind;
         let version = resource.api_version();
@@ -226,11 +227,8 @@ impl ListBody {
             ),
             // Custom items say what they are; built-in ones leave it to the list.
             item_head: resource.custom.then(|| head(resource)),
-            entries: page
-                .entries
-                .iter()
-                .map(|entry| versions::shown_entry(entry, resource))
-                .collect(),
+            entries: page.entries.into(),
+            resource: resource.clone(),
             state: Part::Head,
             taken: None,
         }
@@ -261,6 +259,8 @@ impl ListBody {
                 }
                 Part::Items { first } => match self.entries.pop_front() {
                     Some(entry) => {
+                        // Only what is being sent is turned into another shape.
+                        let entry = versions::shown_entry(&entry, &self.resource);
                         if !first {
                             piece.push(b',');
                         }

@@ -6,7 +6,10 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep_until};
+use tokio::{
+    sync::OwnedSemaphorePermit,
+    time::{Instant, sleep_until},
+};
 
 use super::{ListOptions, options::At, rendered};
 use crate::{
@@ -23,6 +26,9 @@ const BOOKMARK_EVERY: Duration = Duration::from_mins(1);
 
 /// How long before its end a watch says so once more.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
+
+/// No watch is longer, whatever its client asks for: times beyond the clock's range cannot be waited for.
+const LONGEST: Duration = Duration::from_hours(24 * 365);
 
 /// How many events are taken from the history at a time.
 const BATCH: usize = 64;
@@ -50,6 +56,8 @@ pub(crate) struct WatchStream {
     next_bookmark: Instant,
     last_bookmark: Option<Instant>,
     failed: bool,
+    /// One of the server's places for watches; free again when this watch is dropped.
+    _place: OwnedSemaphorePermit,
 }
 
 /// Something to be shown.
@@ -83,6 +91,7 @@ const CLOSING: &[u8] = b"}\n";
 
 impl WatchStream {
     pub(crate) fn open(
+        place: OwnedSemaphorePermit,
         api: Shared,
         target: &Target,
         options: &ListOptions,
@@ -97,7 +106,8 @@ impl WatchStream {
         let now = Instant::now();
         let length = options
             .timeout_seconds
-            .map_or_else(|| api.world.watch_timeout(), Duration::from_secs);
+            .map_or_else(|| api.world.watch_timeout(), Duration::from_secs)
+            .min(LONGEST);
         let ends = now + length;
         // Subscribe first: what is committed from here on wakes the watch.
         let changes = api.storage.subscribe(&target.resource.table);
@@ -117,6 +127,7 @@ impl WatchStream {
                 .bookmarks
                 .then(|| ends.checked_sub(LAST_BOOKMARK).unwrap_or(now).max(now)),
             failed: false,
+            _place: place,
             api,
         };
         match (options.at, options.send_initial_events) {

@@ -5,11 +5,11 @@ use serde_json::Value;
 
 use super::{
     Answer, Api, WriteOptions,
-    conform::{check, check_kind, conform, decode, judge, normalize, wrong_custom_kind},
+    conform::{check, check_kind, conform, decode, judge, no_struct, normalize, wrong_custom_kind},
     invalid, rendered,
 };
 use crate::{
-    admission,
+    admission, limits,
     media::Encoding,
     object::Object,
     particular,
@@ -89,6 +89,7 @@ impl Api {
                     None => Ok(dry(201, object, warnings)),
                 };
             }
+            limits::check_size(&object)?;
             match self.commit(resource, &mut object, Expect::Absent, Change::Put) {
                 Ok(entry) => {
                     self.after(resource, &entry);
@@ -186,6 +187,15 @@ impl Api {
                 let problem = Problem::Invalid(quoted.as_str().into(), why);
                 Status::invalid("", "", "", &[FieldError::new("patch", problem)])
             };
+            if !value.is_object() {
+                return Err(match value {
+                    Value::Array(_) => refused(format!(
+                        "couldn't get version/kind; json parse error: {}",
+                        no_struct(&value)
+                    )),
+                    _ => Status::patch_rejected(),
+                });
+            }
             let said = |key: &str| value[key].as_str().unwrap_or_default();
             if resource.custom && !said("kind").is_empty() && *said("kind") != *resource.kind {
                 return Err(wrong_custom_kind(said("kind"), &target.name, resource));
@@ -297,6 +307,7 @@ impl Api {
                 },
             );
         }
+        limits::check_size(&object)?;
         object.keep_meta("resourceVersion", old);
         object
             .fields_mut()

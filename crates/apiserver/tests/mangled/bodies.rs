@@ -137,7 +137,7 @@ pub(crate) fn objects() -> Vec<(&'static str, Value)> {
 }
 
 /// Bodies of other requests than writes of whole objects.
-fn others() -> Vec<Value> {
+pub(crate) fn others() -> Vec<Value> {
     vec![
         json!({"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 5, "propagationPolicy": "Foreground", "preconditions": {"uid": "u", "resourceVersion": "3"}, "dryRun": ["All"]}),
         json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": {"name": "web", "namespace": "default"}, "spec": {"replicas": 3}}),

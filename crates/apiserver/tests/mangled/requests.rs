@@ -1,12 +1,14 @@
 //! Requests: a path of the server, more or less, with a query, headers and a body.
 
+use std::fmt;
+
 use bytes::Bytes;
 use http::Request;
 use proptest::{prelude::*, sample::Index};
 use serde_json::Value;
 use windlass_apiserver::Server;
 
-use crate::{ask, bodies};
+use crate::{ask, bodies, junk};
 
 /// Every path that the server's own discovery tells of, with names filled in.
 #[derive(Clone, Debug)]
@@ -104,7 +106,7 @@ impl Paths {
 }
 
 /// A request before it is checked whether HTTP can carry it.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Draft {
     method: String,
     target: String,
@@ -112,18 +114,15 @@ pub(crate) struct Draft {
     body: Vec<u8>,
 }
 
-pub(crate) fn shown(draft: &Draft) -> String {
-    let headers: Vec<_> = draft
-        .headers
-        .iter()
-        .map(|(name, value)| format!("{name}: {}", String::from_utf8_lossy(value)))
-        .collect();
-    format!(
-        "{} {} {headers:?} {}",
-        draft.method,
-        draft.target,
-        String::from_utf8_lossy(&draft.body)
-    )
+/// As a person would type it.
+impl fmt::Debug for Draft {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} {}", self.method, self.target)?;
+        for (name, value) in &self.headers {
+            writeln!(f, "{name}: {}", value.escape_ascii())?;
+        }
+        write!(f, "{}", self.body.escape_ascii())
+    }
 }
 
 /// The request; none where HTTP itself rules it out.
@@ -137,19 +136,123 @@ pub(crate) fn built(draft: &Draft) -> Option<Request<Bytes>> {
     request.body(Bytes::from(draft.body.clone())).ok()
 }
 
+/// Requests that nearly work, and some that hardly are requests.
 pub(crate) fn request(paths: Paths) -> impl Strategy<Value = Draft> {
+    prop_oneof![3 => aimed(), 1 => wild(paths)]
+}
+
+/// Every part is drawn on its own.
+fn wild(paths: Paths) -> impl Strategy<Value = Draft> {
     (method(), path(paths), query(), headers(), bodies::body()).prop_map(
-        |(method, path, query, headers, body)| Draft {
-            method,
-            target: if query.is_empty() {
+        |(method, path, query, headers, body)| {
+            let target = if query.is_empty() {
                 path
             } else {
                 format!("{path}?{query}")
-            },
-            headers,
-            body,
+            };
+            Draft {
+                method,
+                target,
+                headers,
+                body,
+            }
         },
     )
+}
+
+/// The right method, path and type for something that the server has; the body and the query are off by a little.
+fn aimed() -> impl Strategy<Value = Draft> {
+    let object = prop::sample::select(bodies::objects());
+    let changes = prop::collection::vec(junk::mutation(), 0..4);
+    let off = |odds| prop_oneof![odds => Just(None), 1 => junk::damage().prop_map(Some)];
+    let query = prop_oneof![2 => Just(String::new()), 1 => query()];
+    let accept = prop_oneof![2 => Just(Vec::new()), 1 => headers()];
+    (object, aim(), changes, off(6), query, accept).prop_map(
+        |((path, object), aim, changes, off, query, extra)| {
+            let name = object["metadata"]["name"]
+                .as_str()
+                .expect("every one has a name")
+                .to_owned();
+            let (method, tail, content_type, mut tree) = match aim {
+                Aim::Create(as_name) => {
+                    let mut object = object;
+                    object["metadata"]["name"] = as_name.into();
+                    ("POST", String::new(), "application/json", object)
+                }
+                Aim::Update(part) => ("PUT", format!("/{name}{part}"), "application/json", object),
+                Aim::Merge(part, None) => (
+                    "PATCH",
+                    format!("/{name}{part}"),
+                    "application/merge-patch+json",
+                    object,
+                ),
+                Aim::Merge(part, Some((kind, patch))) => ("PATCH", format!("/{name}{part}"), kind, patch),
+                Aim::Subresource(part, body) => ("POST", format!("/{name}/{part}"), "application/json", body),
+                Aim::Delete(options) => ("DELETE", format!("/{name}"), "application/json", options),
+                Aim::DeleteAll => ("DELETE", String::new(), "application/json", Value::Null),
+                Aim::Read(part) => (
+                    "GET",
+                    part.replace("NAME", &name),
+                    "application/json",
+                    Value::Null,
+                ),
+            };
+            for change in &changes {
+                change.apply(&mut tree);
+            }
+            let mut body = if tree.is_null() {
+                Vec::new()
+            } else {
+                tree.to_string().into_bytes()
+            };
+            if let Some(damage) = off {
+                damage.apply(&mut body);
+            }
+            let mut headers = vec![("content-type", content_type.as_bytes().to_vec())];
+            headers.extend(extra.into_iter().filter(|(name, _)| *name != "content-type"));
+            Draft {
+                method: method.to_owned(),
+                target: format!("{path}{tail}?{query}"),
+                headers,
+                body,
+            }
+        },
+    )
+}
+
+/// What is to be done with an object.
+#[derive(Clone, Debug)]
+enum Aim {
+    Create(String),
+    Update(&'static str),
+    /// With the object itself as the patch, or with a patch of a type.
+    Merge(&'static str, Option<(&'static str, Value)>),
+    Subresource(&'static str, Value),
+    Delete(Value),
+    DeleteAll,
+    Read(&'static str),
+}
+
+fn aim() -> impl Strategy<Value = Aim> {
+    let part = || prop::sample::select(vec!["", "", "", "/status", "/scale", "/finalize"]);
+    let types = vec![
+        "application/json-patch+json",
+        "application/merge-patch+json",
+        "application/strategic-merge-patch+json",
+    ];
+    let other = || prop::sample::select(bodies::others());
+    let patch = (prop::sample::select(types), other());
+    prop_oneof![
+        3 => "[a-c]{1,2}".prop_map(Aim::Create),
+        3 => part().prop_map(Aim::Update),
+        2 => part().prop_map(|part| Aim::Merge(part, None)),
+        4 => (part(), patch).prop_map(|(part, patch)| Aim::Merge(part, Some(patch))),
+        1 => (prop::sample::select(vec!["eviction", "binding", "token", "log"]), other())
+            .prop_map(|(part, body)| Aim::Subresource(part, body)),
+        1 => other().prop_map(Aim::Delete),
+        1 => Just(Aim::DeleteAll),
+        2 => prop::sample::select(vec!["", "/NAME", "/NAME/status", "/NAME/scale", "?watch=1", "?limit=1"]).prop_map(Aim::Read),
+    ]
 }
 
 fn method() -> impl Strategy<Value = String> {
@@ -247,7 +350,19 @@ fn query() -> impl Strategy<Value = String> {
         12 => (prop::sample::select(keys), encoded).prop_map(|(key, value)| format!("{key}={value}")),
         1 => "[%a-z=&+0-9]{0,9}",
     ];
-    prop::collection::vec(pair, 0..4).prop_map(|pairs| pairs.join("&"))
+    let watch = prop_oneof![
+        4 => Just(String::new()),
+        1 => prop::sample::select(vec![
+            "watch=true", "watch=1&timeoutSeconds=5", "watch=true&resourceVersion=3", "watch=true&timeoutSeconds=9223372036854775807",
+            "watch=true&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", "limit=1", "limit=2&labelSelector=app",
+        ])
+        .prop_map(|text| format!("{text}&")),
+    ];
+    (watch, prop::collection::vec(pair, 0..4)).prop_map(|(watch, pairs)| {
+        format!("{watch}{}", pairs.join("&"))
+            .trim_end_matches('&')
+            .to_owned()
+    })
 }
 
 fn headers() -> impl Strategy<Value = Vec<(&'static str, Vec<u8>)>> {
