@@ -30,7 +30,6 @@ fn in_go(error: &serde_json::Error, bytes: &[u8]) -> String {
     let place = [
         ("trailing characters", "after top-level value"),
         ("expected value", "looking for beginning of value"),
-        ("expected ident", "in literal"),
         (
             "key must be a string",
             "looking for beginning of object key string",
@@ -50,10 +49,10 @@ fn in_go(error: &serde_json::Error, bytes: &[u8]) -> String {
         .map(|line| line.len() + 1)
         .sum::<usize>()
         + error.column().saturating_sub(1);
-    if let Some((_, "in literal")) = place
-        && let Some(text) = literal(bytes, offset)
+    if text.starts_with("expected ident")
+        && let Some(why) = broken_literal(bytes, offset)
     {
-        return text;
+        return why;
     }
     match (place, bytes.get(offset)) {
         (Some((_, place)), Some(byte)) => {
@@ -65,18 +64,24 @@ fn in_go(error: &serde_json::Error, bytes: &[u8]) -> String {
 }
 
 /// `invalid character 'o' in literal null (expecting 'u')`
-fn literal(bytes: &[u8], near: usize) -> Option<String> {
-    let words: [&[u8]; 3] = [b"true", b"false", b"null"];
-    // The reader stops at the byte that does not fit, or at the one before.
-    let start = (0..=near.min(bytes.len() - 1)).rev().take(5).find(|at| {
-        words.iter().any(|word| word[0] == bytes[*at]) && (*at == 0 || !bytes[*at - 1].is_ascii_alphabetic())
-    })?;
-    let word = words.into_iter().find(|word| word[0] == bytes[start])?;
-    let wrong = (1..word.len()).find(|index| bytes.get(start + index) != Some(&word[*index]))?;
-    let found = char::from(*bytes.get(start + wrong)?);
-    let (expected, word) = (char::from(word[wrong]), String::from_utf8_lossy(word));
+fn broken_literal(bytes: &[u8], near: usize) -> Option<String> {
+    let is_letter = |byte: &u8| byte.is_ascii_alphabetic();
+    let head = bytes.get(..=near.min(bytes.len().checked_sub(1)?))?;
+    let start = head
+        .iter()
+        .rposition(|byte| !is_letter(byte))
+        .map_or(0, |place| place + 1);
+    let literal = ["null", "true", "false"]
+        .into_iter()
+        .find(|literal| literal.as_bytes().first() == bytes.get(start))?;
+    let (place, wanted) = literal
+        .bytes()
+        .enumerate()
+        .find(|(index, wanted)| bytes.get(start + index) != Some(wanted))?;
+    let found = char::from(*bytes.get(start + place)?);
+    let wanted = char::from(wanted);
     Some(format!(
-        "invalid character {found:?} in literal {word} (expecting {expected:?})"
+        "invalid character {found:?} in literal {literal} (expecting {wanted:?})"
     ))
 }
 

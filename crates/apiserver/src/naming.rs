@@ -39,19 +39,14 @@ pub(crate) fn path_segment(text: &str) -> Vec<String> {
     bad.map(|part| format!("may not contain '{part}'")).collect()
 }
 
-/// A key in a label selector: what is wrong with one of more than two parts has other words here.
-pub(crate) fn selector_key(key: &str) -> Vec<String> {
-    if key.split('/').count() > 2 {
-        let rule = QUALIFIED.trim_start_matches("name part");
-        return vec![format!(
-            "a valid label key{rule} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
-        )];
-    }
-    qualified(key)
-}
-
 /// A key of labels, annotations and such: a name, with a domain before it or not.
 pub(crate) fn qualified(key: &str) -> Vec<String> {
+    if key.matches('/').count() > 1 {
+        let name = QUALIFIED.replace("name part", "a valid label key");
+        return vec![format!(
+            "{name} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+        )];
+    }
     let mut problems = Vec::new();
     let name = match key.split_once('/') {
         None => key,
@@ -220,7 +215,11 @@ mod tests {
             ),
             (label, vec!["a", "1a"], vec!["a.b", "A", "a_"]),
             (path_segment, vec!["system:node", "A"], vec![".", "a/b", "a%"]),
-            (qualified, vec!["a", "a.b/c_D"], vec!["/a", "a b", "a/", ""]),
+            (
+                qualified,
+                vec!["a", "a.b/c_D"],
+                vec!["/a", "a b", "a/", "", "a/b/c"],
+            ),
             (label_value, vec!["", "x-Y.z"], vec!["-x", "a b"]),
             (port_name, vec!["http", "a-1"], vec!["A", "1", "a--b", "-a", ""]),
             (

@@ -61,7 +61,7 @@ impl Route {
             .is_some_and(|g| g.versions.iter().any(|v| **v == *version));
         if !known {
             // An unknown version of a known group is a resource that is not there; an unknown group is nothing.
-            return if catalogue.group(group).is_some() && !rest.is_empty() {
+            return if catalogue.group(group).is_some() {
                 Self::NoSuchResource
             } else {
                 Self::Other

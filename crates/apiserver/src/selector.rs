@@ -260,7 +260,7 @@ impl Parser {
             Token::Word(key) => key,
             other => return Err(format!("found '{}', expected: identifier", other.text())),
         };
-        if let Some(why) = naming::selector_key(&key).into_iter().next() {
+        if let Some(why) = naming::qualified(&key).into_iter().next() {
             return Err(format!("<nil>: Invalid value: {key:?}: {why}"));
         }
         if absent {

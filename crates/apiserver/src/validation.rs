@@ -118,14 +118,76 @@ fn owners(object: &Object, errors: &mut Vec<FieldError>) {
             }
         }
     }
-    if owners.iter().filter(|owner| owner["controller"] == true).count() > 1 {
-        let why = "Only one reference can have Controller set to true".to_owned();
-        let value = Value::from(owners.to_vec());
+    for owner in owners
+        .iter()
+        .filter(|owner| owner["apiVersion"] == "v1" && owner["kind"] == "Event")
+    {
+        let why = "/v1, Kind=Event is disallowed from being an owner".to_owned();
         errors.push(FieldError::new(
             "metadata.ownerReferences",
-            Problem::Invalid(value, why),
+            Problem::InvalidText(shown_owner(owner), why),
         ));
     }
+    let controllers: Vec<_> = owners
+        .iter()
+        .filter(|owner| owner["controller"] == true)
+        .collect();
+    if let [first, second, ..] = controllers[..] {
+        let named = |owner: &Value| {
+            let text = |key: &str| owner[key].as_str().unwrap_or_default();
+            format!("{}/{}", text("kind"), text("name"))
+        };
+        let why = format!(
+            "Only one reference can have Controller set to true. Found \"true\" in references for {} and {}",
+            named(first),
+            named(second)
+        );
+        let all: Vec<_> = owners.iter().map(shown_owner).collect();
+        errors.push(FieldError::new(
+            "metadata.ownerReferences",
+            Problem::InvalidText(format!("[{}]", all.join(",")), why),
+        ));
+    }
+}
+
+/// A reference in Go's order of fields.
+fn shown_owner(owner: &Value) -> String {
+    let fields = [
+        "apiVersion",
+        "kind",
+        "name",
+        "uid",
+        "controller",
+        "blockOwnerDeletion",
+    ];
+    let fields: Vec<_> = fields
+        .iter()
+        .filter(|key| !owner[**key].is_null())
+        .map(|key| format!("\"{key}\":{}", owner[*key]))
+        .collect();
+    format!("{{{}}}", fields.join(","))
+}
+
+/// What is wrong with the metadata of a changed object, as often as the real server's checks come upon it.
+pub(crate) fn repeated(errors: Vec<FieldError>, resource: &Resource) -> Vec<FieldError> {
+    let kind = (&*resource.group, &*resource.kind);
+    let thrice = matches!(
+        kind,
+        ("apps", "Deployment") | ("", "Service") | ("coordination.k8s.io", "Lease")
+    );
+    let times = if resource.custom || thrice { 3 } else { 4 };
+    let is_repeated = |error: &FieldError| {
+        [
+            "metadata.labels",
+            "metadata.annotations",
+            "metadata.ownerReferences",
+        ]
+        .iter()
+        .any(|field| error.field.starts_with(field))
+    };
+    let (often, once): (Vec<_>, Vec<_>) = errors.into_iter().partition(is_repeated);
+    let often = std::iter::repeat_n(often, times).flatten();
+    often.chain(once).collect()
 }
 
 /// What etcd takes in one request; an object and its metadata must fit.

@@ -220,6 +220,7 @@ fn about_core(kind: &str, object: &Object, spec: &Value, remarks: &mut Vec<Strin
                 "spec.externalIPs is deprecated and may no longer be implemented in some clusters".to_owned()
             });
         }
+        "Secret" => about_certificate(object, remarks),
         "PersistentVolume" if spec["persistentVolumeReclaimPolicy"] == "Recycle" => remarks.push(
             "spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended \
              approach is to use dynamic provisioning."
@@ -239,6 +240,26 @@ fn about_core(kind: &str, object: &Object, spec: &Value, remarks: &mut Vec<Strin
             remarks.push("spec.externalID: this field is deprecated, and is unused by Kubernetes".to_owned());
         }
         _ => {}
+    }
+}
+
+fn about_certificate(secret: &Object, remarks: &mut Vec<String>) {
+    use base64::Engine;
+
+    let null = Value::Null;
+    let field = |key: &str| secret.fields().get(key).unwrap_or(&null);
+    if *field("type") != "kubernetes.io/tls" {
+        return;
+    }
+    for (key, name) in [("tls.crt", "certificate"), ("tls.key", "key")] {
+        let text = field("data")[key].as_str().unwrap_or_default();
+        let bytes = base64::engine::general_purpose::STANDARD
+            .decode(text)
+            .unwrap_or_default();
+        if !String::from_utf8_lossy(&bytes).contains("-----BEGIN") {
+            remarks.push(format!("tls: failed to find any PEM data in {name} input"));
+            return;
+        }
     }
 }
 

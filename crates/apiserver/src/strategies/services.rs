@@ -171,7 +171,9 @@ fn allot_address(
             let [a, b, c, last] = address.octets();
             [a, b, c] == [10, 0, 0] && ADDRESSES.contains(&last)
         });
-        let why = if !inside {
+        let why = if !inside && !taken.dry {
+            "the provided network does not match the current range".to_owned()
+        } else if !inside {
             format!(
                 "the provided IP ({said}) is not in the valid range. The range of valid IPs is 10.0.0.0/24"
             )

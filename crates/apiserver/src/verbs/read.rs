@@ -228,8 +228,8 @@ impl ListBody {
             item_head: resource.custom.then(|| head(resource)),
             entries: page
                 .entries
-                .iter()
-                .map(|entry| versions::shown_entry(entry, resource))
+                .into_iter()
+                .map(|entry| versions::shown_entry(&entry, resource))
                 .collect(),
             state: Part::Head,
             taken: None,

@@ -129,6 +129,7 @@ impl Api {
             return self.insert(resource, options, object, warnings);
         }
         let said = object.meta("resourceVersion").to_owned();
+        check_revision(&said)?;
         for _ in 0..RACES {
             let entry = self.current(target)?;
             if said.is_empty() || said == "0" {
@@ -143,6 +144,10 @@ impl Api {
                         &[error],
                     ));
                 }
+            } else if said.parse::<u64>().is_err() {
+                return Err(Status::unexplained(format!(
+                    "strconv.ParseUint: parsing {said:?}: invalid syntax"
+                )));
             } else if said != entry.revision.to_string() {
                 return Err(Status::modified(resource, &target.name));
             }
@@ -194,6 +199,7 @@ impl Api {
             named(&object, target)?;
             place(&mut object, target)?;
             let said = object.meta("resourceVersion");
+            check_revision(said)?;
             if !said.is_empty() && said != entry.revision.to_string() {
                 return Err(Status::modified(resource, &target.name));
             }
@@ -256,7 +262,7 @@ impl Api {
     ) -> Result<Option<Answer>, Status> {
         let resource = &target.resource;
         let mut errors = prepare_update(&mut object, old, target);
-        errors.extend(check(&object, resource));
+        errors.extend(validation::repeated(check(&object, resource), resource));
         // A subresource touches what is its own, and leaves the rest as it passed before.
         if target.subresource.is_empty() {
             errors.extend(rules::check(resource, &object, Some(old)));
@@ -348,14 +354,23 @@ impl Api {
         }
         object.set_meta("uid", self.world.uid());
         object.set_meta("creationTimestamp", self.world.now_text());
+        // Other kinds keep what they were given, and never count it.
         if resource.strategy.generation {
             object.set_meta("generation", 1);
-        } else {
-            object.metadata_mut().remove("generation");
         }
         particular::prepare_create(resource, object, &self.world.now_text());
         normalize(object, resource);
     }
+}
+
+/// A revision that is none is something that the real server did not expect.
+fn check_revision(said: &str) -> Result<(), Status> {
+    if said.is_empty() || said.parse::<u64>().is_ok() {
+        return Ok(());
+    }
+    Err(Status::unexplained(format!(
+        "strconv.ParseUint: parsing {said:?}: invalid syntax"
+    )))
 }
 
 /// An object that takes the place of another must say its name.
@@ -396,10 +411,26 @@ fn place(object: &mut Object, target: &Target) -> Result<(), Status> {
 fn prepare_update(object: &mut Object, old: &Object, target: &Target) -> Vec<FieldError> {
     let resource = &target.resource;
     let mut errors = Vec::new();
-    if object.metadata().contains_key("uid") && object.meta("uid") != old.meta("uid") {
-        let problem = Problem::Invalid(object.meta("uid").into(), "field is immutable".into());
-        // Two of the real server's checks look at it.
-        errors.extend(vec![FieldError::new("metadata.uid", problem); 2]);
+    for key in ["uid", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+        let said = object
+            .metadata()
+            .get(key)
+            .filter(|said| old.metadata().get(key) != Some(*said));
+        if let Some(said) = said {
+            // Two of the real server's checks look at it.
+            let problem = Problem::Invalid(said.clone(), "field is immutable".into());
+            errors.extend(vec![FieldError::new(format!("metadata.{key}"), problem); 2]);
+        }
+    }
+    // A deletion cannot be begun, nor its time changed, by an update.
+    let given = object.metadata().clone();
+    for key in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
+        let (new, known) = (given.get(key).filter(|v| !v.is_null()), old.metadata().get(key));
+        let kept = key == "deletionTimestamp" && known.is_some();
+        if let Some(new) = new.filter(|new| Some(*new) != known && !kept) {
+            let problem = Problem::Invalid(new.clone(), "field is immutable".into());
+            errors.push(FieldError::new(format!("metadata.{key}"), problem));
+        }
     }
     for key in [
         "uid",
@@ -419,6 +450,7 @@ fn prepare_update(object: &mut Object, old: &Object, target: &Target) -> Vec<Fie
                 Some(status) => object.fields_mut().insert("status".into(), status.clone()),
                 None => object.fields_mut().remove("status"),
             };
+            strategies::named(resource, object);
             return errors;
         }
         "status" => {
@@ -460,13 +492,16 @@ fn prepare_update(object: &mut Object, old: &Object, target: &Target) -> Vec<Fie
             .collect();
         if !added.is_empty() {
             let listed: Vec<_> = added.iter().map(|f| format!("{f:?}")).collect();
-            errors.push(FieldError::new(
+            let error = FieldError::new(
                 "metadata.finalizers",
                 Problem::Forbidden(format!(
                     "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
                     listed.join(", ")
                 )),
-            ));
+            );
+            // The real server checks this for all kinds, and once more for each built-in one.
+            errors.extend((!resource.custom).then(|| error.clone()));
+            errors.push(error);
         }
     }
     normalize(object, resource);
