@@ -60,8 +60,13 @@ impl Route {
             .group(group)
             .is_some_and(|g| g.versions.iter().any(|v| **v == *version));
         if !known {
-            // An unknown version of a known group is a resource that is not there; an unknown group is nothing.
-            return if catalogue.group(group).is_some() {
+            // An unknown version of a built-in group is a resource that is not there; in a group of custom resources, and
+            // without a group, it is nothing.
+            return if catalogue
+                .resources
+                .iter()
+                .any(|r| *r.group == *group && !r.custom)
+            {
                 Self::NoSuchResource
             } else {
                 Self::Other
