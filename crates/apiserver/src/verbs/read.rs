@@ -228,8 +228,8 @@ impl ListBody {
             item_head: resource.custom.then(|| head(resource)),
             entries: page
                 .entries
-                .into_iter()
-                .map(|entry| versions::shown_entry(&entry, resource))
+                .iter()
+                .map(|entry| versions::shown_entry(entry, resource))
                 .collect(),
             state: Part::Head,
             taken: None,
