@@ -131,7 +131,7 @@ pub(crate) fn objects() -> Vec<(&'static str, Value)> {
         ),
         (
             "/apis/example.com/v1/namespaces/default/widgets",
-            json!({"metadata": {"name": "one", "finalizers": ["a.io/b"]}, "spec": {"size": 3, "list": [{"k": "a"}], "port": "80"}}),
+            json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "one", "finalizers": ["a.io/b"]}, "spec": {"size": 3, "list": [{"k": "a"}], "port": "80"}}),
         ),
     ]
 }
