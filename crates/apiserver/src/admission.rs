@@ -82,7 +82,7 @@ impl Api {
         let name = object.namespace();
         match self.storage.get(&namespaces.table, &Key::new("", name)) {
             None => Err(Status::not_found(namespaces, name)),
-            Some(entry) if entry.object.decode().is_deleting() => {
+            Some(entry) if entry.object.is_deleting() => {
                 Err(Status::namespace_terminating(resource, object.name(), name))
             }
             Some(_) => Ok(()),

@@ -6,12 +6,14 @@ use std::fmt;
 use serde::de::{DeserializeSeed, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
+use crate::trail::Trail;
+
 /// A document, and the paths of the fields that it holds more than once; or Go's words on why it is none.
 pub(crate) fn read(bytes: &[u8]) -> Result<(Value, Vec<String>), String> {
     let mut duplicates = Vec::new();
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     let tree = Tree {
-        path: String::new(),
+        place: &Trail::Root,
         duplicates: &mut duplicates,
     };
     let value = tree
@@ -87,14 +89,14 @@ fn broken_literal(bytes: &[u8], near: usize) -> Option<String> {
 
 /// Builds a tree, and notes what it meets twice.
 struct Tree<'a> {
-    path: String,
+    place: &'a Trail<'a>,
     duplicates: &'a mut Vec<String>,
 }
 
 impl Tree<'_> {
-    fn inner(&mut self, path: String) -> Tree<'_> {
+    fn inner<'b>(&'b mut self, place: &'b Trail<'b>) -> Tree<'b> {
         Tree {
-            path,
+            place,
             duplicates: self.duplicates,
         }
     }
@@ -147,8 +149,9 @@ impl<'de> Visitor<'de> for Tree<'_> {
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut access: A) -> Result<Value, A::Error> {
         let mut items = Vec::new();
         loop {
-            let path = format!("{}[{}]", self.path, items.len());
-            match access.next_element_seed(self.inner(path))? {
+            let place = self.place;
+            let item = Trail::Item(place, items.len());
+            match access.next_element_seed(self.inner(&item))? {
                 Some(item) => items.push(item),
                 None => return Ok(items.into()),
             }
@@ -158,15 +161,15 @@ impl<'de> Visitor<'de> for Tree<'_> {
     fn visit_map<A: MapAccess<'de>>(mut self, mut access: A) -> Result<Value, A::Error> {
         let mut fields = Map::new();
         while let Some(key) = access.next_key::<String>()? {
-            let path = if self.path.is_empty() {
-                key.clone()
-            } else {
-                format!("{}.{key}", self.path)
-            };
-            if fields.contains_key(&key) && !self.duplicates.contains(&path) {
-                self.duplicates.push(path.clone());
+            let place = self.place;
+            let field = Trail::Field(place, &key);
+            if fields.contains_key(&key) {
+                let path = field.to_string();
+                if !self.duplicates.contains(&path) {
+                    self.duplicates.push(path);
+                }
             }
-            let value = access.next_value_seed(self.inner(path))?;
+            let value = access.next_value_seed(self.inner(&field))?;
             fields.insert(key, value);
         }
         Ok(fields.into())

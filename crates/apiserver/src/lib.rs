@@ -55,6 +55,7 @@ mod status;
 pub mod storage;
 mod strategies;
 mod subresources;
+mod trail;
 mod validation;
 mod verbs;
 mod versions;

@@ -117,15 +117,34 @@ impl Object {
 
     /// Encodes the object as of a revision, and notes what selectors will ask for.
     pub(crate) fn encode(&mut self, revision: Revision, selectable: &[Box<str>]) -> Encoded {
+        let draft = self.draft(selectable);
         self.set_meta("resourceVersion", revision.to_string());
-        let mut json = Vec::with_capacity(512);
+        draft.at(revision)
+    }
+
+    /// Encodes everything but the revision, so that little is left to do once it is known.
+    pub(crate) fn draft(&mut self, selectable: &[Box<str>]) -> Draft {
+        self.set_meta("resourceVersion", "");
+        let mut json = Vec::with_capacity(1024);
         json.push(b'{');
         for key in ["kind", "apiVersion"] {
             write_field(&mut json, key, self.0.get(key).unwrap_or(&Value::Null));
             json.push(b',');
         }
         let head = json.len();
-        write_field(&mut json, "metadata", &self.0["metadata"]);
+        let mut revision = head;
+        json.extend_from_slice(b"\"metadata\":{");
+        for (index, (key, value)) in self.metadata().iter().enumerate() {
+            if index > 0 {
+                json.push(b',');
+            }
+            write_field(&mut json, key, value);
+            if key == "resourceVersion" {
+                // Before the closing quote.
+                revision = json.len() - 1;
+            }
+        }
+        json.push(b'}');
         for (key, value) in self
             .0
             .iter()
@@ -135,12 +154,40 @@ impl Object {
             write_field(&mut json, key, value);
         }
         json.push(b'}');
-        json.shrink_to_fit();
-        Encoded {
-            json: json.into(),
+        Draft {
+            json,
             head,
+            revision,
+            deleting: self.is_deleting(),
             labels: self.labels().map(|(k, v)| (k.into(), v.into())).collect(),
             fields: selectable.iter().map(|path| self.text_at(path).into()).collect(),
+        }
+    }
+}
+
+/// An object that is encoded but for its revision.
+pub(crate) struct Draft {
+    json: Vec<u8>,
+    head: usize,
+    /// Where the revision's digits belong.
+    revision: usize,
+    deleting: bool,
+    labels: Box<[(Box<str>, Box<str>)]>,
+    fields: Box<[Box<str>]>,
+}
+
+impl Draft {
+    /// The object as of a revision.
+    pub(crate) fn at(self, revision: Revision) -> Encoded {
+        let digits = revision.to_string();
+        let (before, after) = self.json.split_at(self.revision);
+        Encoded {
+            // Of the exact size, since it is kept.
+            json: [before, digits.as_bytes(), after].concat().into(),
+            head: self.head,
+            deleting: self.deleting,
+            labels: self.labels,
+            fields: self.fields,
         }
     }
 }
@@ -157,6 +204,7 @@ pub struct Encoded {
     json: Bytes,
     /// Where `"metadata"` begins: what is before says kind and version and nothing else.
     head: usize,
+    deleting: bool,
     labels: Box<[(Box<str>, Box<str>)]>,
     /// The values of the resource's selectable fields, in the resource's order.
     fields: Box<[Box<str>]>,
@@ -171,6 +219,11 @@ impl Encoded {
     /// The object as an item of a list that says kind and version once for all.
     pub(crate) fn without_type(&self) -> &[u8] {
         &self.json[self.head..]
+    }
+
+    /// Whether its deletion has begun.
+    pub(crate) fn is_deleting(&self) -> bool {
+        self.deleting
     }
 
     pub(crate) fn label(&self, key: &str) -> Option<&str> {

@@ -124,21 +124,26 @@ pub(crate) struct Group {
     pub(crate) versions: Vec<Box<str>>,
 }
 
-/// Group, version and plural.
-type Path = (Box<str>, Box<str>, Box<str>);
-
 /// Everything that is served at one moment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Catalogue {
     pub(crate) groups: Vec<Group>,
     /// In the order in which discovery shows them.
     pub(crate) resources: Vec<Arc<Resource>>,
-    by_path: HashMap<Path, Arc<Resource>>,
+    /// The same in the order of their paths.
+    by_path: Vec<Arc<Resource>>,
 }
 
 impl Catalogue {
     pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Resource>> {
-        self.by_path.get(&(group.into(), version.into(), plural.into()))
+        let place = self.place((group, version, plural)).ok()?;
+        Some(&self.by_path[place])
+    }
+
+    /// Where a path is, or where it would be.
+    fn place(&self, path: (&str, &str, &str)) -> Result<usize, usize> {
+        self.by_path
+            .binary_search_by(|resource| (&*resource.group, &*resource.version, &*resource.plural).cmp(&path))
     }
 
     pub(crate) fn group(&self, name: &str) -> Option<&Group> {
@@ -172,12 +177,10 @@ impl Catalogue {
             group.versions.push(resource.version.clone());
             version::sort(&mut group.versions);
         }
-        let path = (
-            resource.group.clone(),
-            resource.version.clone(),
-            resource.plural.clone(),
-        );
-        self.by_path.insert(path, resource.clone());
+        match self.place((&resource.group, &resource.version, &resource.plural)) {
+            Ok(place) => self.by_path[place] = resource.clone(),
+            Err(place) => self.by_path.insert(place, resource.clone()),
+        }
         self.resources.push(resource);
     }
 }

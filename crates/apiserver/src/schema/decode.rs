@@ -12,7 +12,7 @@ use super::{
     go::{GoField, Omit, element},
     quantity, time,
 };
-use crate::golang;
+use crate::{golang, trail::Trail};
 
 /// How the real server came to the value, which decides how it words a mismatch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,13 +30,8 @@ pub(crate) fn decode(schema: View<'_>, value: &mut Value, source: Source) -> Res
         source,
         unknown: Vec::new(),
     };
-    let place = Place {
-        owner: "",
-        fields: "",
-        path: "",
-    };
     let kind = schema.struct_name().map(|name| format!("v1.{name}"));
-    decoder.value(schema, kind.as_deref().unwrap_or_default(), value, place)?;
+    decoder.value(schema, kind.as_deref().unwrap_or_default(), value, Place::ROOT)?;
     // The real server names them in the order of the text, and clients send their keys sorted.
     decoder.unknown.sort_unstable();
     Ok(decoder.unknown)
@@ -48,9 +43,17 @@ struct Place<'a> {
     /// The struct that holds the field.
     owner: &'a str,
     /// The fields on the way, as Go's decoder names them: without indexes.
-    fields: &'a str,
+    fields: &'a Trail<'a>,
     /// The path as warnings name it: with indexes.
-    path: &'a str,
+    path: &'a Trail<'a>,
+}
+
+impl Place<'_> {
+    const ROOT: Place<'static> = Place {
+        owner: "",
+        fields: &Trail::Root,
+        path: &Trail::Root,
+    };
 }
 
 struct Decoder {
@@ -97,7 +100,7 @@ impl Decoder {
                 };
                 let kind = element(kind);
                 for (index, item) in items.iter_mut().enumerate() {
-                    let path = format!("{}[{index}]", place.path);
+                    let path = Trail::Item(place.path, index);
                     self.value(inner, kind, item, Place { path: &path, ..place })?;
                 }
                 Ok(())
@@ -110,7 +113,7 @@ impl Decoder {
                         ""
                     };
                     for (key, field) in fields {
-                        let path = format!("{}.{key}", place.path);
+                        let path = Trail::Field(place.path, key);
                         self.value(inner, element, field, Place { path: &path, ..place })?;
                         if kind.ends_with(".ResourceList") {
                             *field = quantity::canonical_in_thousandths(field)?.into();
@@ -131,22 +134,43 @@ impl Decoder {
         fields: &mut Map<String, Value>,
         place: Place<'_>,
     ) -> Result<(), String> {
-        let mut given = std::mem::take(fields);
         let owner = schema.struct_name().unwrap_or_default();
-        for (name, property) in schema.properties() {
-            let value = given.remove(name).unwrap_or(Value::Null);
+        let place = Place { owner, ..place };
+        let mut outcome = Ok(());
+        fields.retain(|name, value| {
+            if outcome.is_err() {
+                return true;
+            }
+            let Some(property) = schema.property(name) else {
+                self.unknown.push(Trail::Field(place.path, name).to_string());
+                return false;
+            };
             let Some(go) = &property.here().go else {
-                if !value.is_null() {
-                    fields.insert(name.to_owned(), value);
+                return !value.is_null();
+            };
+            match self.field(property, go, name, std::mem::take(value), place) {
+                Ok(Some(new)) => {
+                    *value = new;
+                    true
                 }
+                Ok(None) => false,
+                Err(why) => {
+                    outcome = Err(why);
+                    true
+                }
+            }
+        });
+        outcome?;
+        for (name, property) in schema.properties() {
+            let Some(go) = &property.here().go else {
                 continue;
             };
-            if let Some(value) = self.field(property, go, name, value, Place { owner, ..place })? {
+            if !fields.contains_key(name)
+                && let Some(value) = self.field(property, go, name, Value::Null, place)?
+            {
                 fields.insert(name.to_owned(), value);
             }
         }
-        self.unknown
-            .extend(given.keys().map(|name| joined(place.path, name)));
         Ok(())
     }
 
@@ -166,15 +190,14 @@ impl Decoder {
         if absent && (go.omit == Omit::Zero || (go.omit == Omit::Empty && !is_struct(schema))) {
             return Ok(None);
         }
-        let outer = match &go.embedded {
-            Some(embedded) => joined(place.fields, embedded),
-            None => place.fields.to_owned(),
-        };
-        let (fields, path) = (joined(&outer, name), joined(place.path, name));
+        let embedded = go
+            .embedded
+            .as_deref()
+            .map(|embedded| Trail::Field(place.fields, embedded));
         let place = Place {
             owner: place.owner,
-            fields: &fields,
-            path: &path,
+            fields: &Trail::Field(embedded.as_ref().unwrap_or(place.fields), name),
+            path: &Trail::Field(place.path, name),
         };
         self.value(schema, &go.kind, &mut value, place)?;
         let left_out = !go.pointer
@@ -209,12 +232,7 @@ impl Decoder {
             Type::Object if schema.additional().is_some() || schema.is_open() => Value::Null,
             Type::Object => {
                 let mut empty = Value::Object(Map::new());
-                let place = Place {
-                    owner: "",
-                    fields: "",
-                    path: "",
-                };
-                self.value(schema, kind, &mut empty, place)?;
+                self.value(schema, kind, &mut empty, Place::ROOT)?;
                 empty
             }
         })
@@ -255,14 +273,6 @@ fn tree_mismatch(value: &Value, kind: &str) -> String {
         format!("cannot convert {given} to {kind}")
     } else {
         format!("unrecognized type: {kind}")
-    }
-}
-
-fn joined(path: &str, name: &str) -> String {
-    if path.is_empty() {
-        name.to_owned()
-    } else {
-        format!("{path}.{name}")
     }
 }
 

@@ -344,12 +344,20 @@ impl Api {
     ) -> Result<std::sync::Arc<Entry>, Conflict> {
         let key = Key::new(object.namespace(), object.name());
         versions::to_stored(resource, object);
+        // All writers wait for each other inside: nothing is encoded there that can be before.
+        let mut draft = Some(object.draft(&resource.selectable));
         self.storage.commit(
             &resource.table,
             &key,
             expect,
             change,
-            &mut |revision: Revision| object.encode(revision, &resource.selectable),
+            &mut |revision: Revision| {
+                object.set_meta("resourceVersion", revision.to_string());
+                match draft.take() {
+                    Some(draft) => draft.at(revision),
+                    None => object.encode(revision, &resource.selectable),
+                }
+            },
         )
     }
 
@@ -551,7 +559,7 @@ fn exists(resource: &Resource, object: &Object, entry: &Entry) -> Status {
     if !object.meta("generateName").is_empty() {
         // The real server takes any clash of an object that could be generated a name for bad luck.
         Status::no_unique_name(resource, &entry.key.name)
-    } else if entry.object.decode().is_deleting() {
+    } else if entry.object.is_deleting() {
         Status::being_deleted(resource, &entry.key.name)
     } else {
         Status::already_exists(resource, &entry.key.name)
