@@ -143,13 +143,13 @@ impl Load {
             let request = Request::get(&target).body(Vec::new())?;
             anyhow::Ok(self.client.request_stream(request).await?.lines())
         };
-        let watches: Vec<_> = stream::iter(0..watchers)
+        let streams: Vec<_> = stream::iter(0..watchers)
             .map(open)
             .buffer_unordered(16)
             .try_collect()
             .await?;
         let grown = memory().zip(before).map(|(after, before)| after - before);
-        let readers: Vec<_> = watches
+        let readers: Vec<_> = streams
             .into_iter()
             .map(|mut lines| {
                 tokio::spawn(async move {

@@ -109,11 +109,11 @@ async fn a_watcher_that_does_not_read_is_left_behind_and_told_so() {
     .await;
     let mut body = watch.into_body();
     for n in 0..100 {
-        let patch = json!({"data": {"a": n.to_string().repeat(50_000)}});
+        let change = json!({"data": {"a": n.to_string().repeat(50_000)}});
         let path = format!("{MAPS}/first");
         let request = Request::patch(&path)
             .header("content-type", "application/merge-patch+json")
-            .body(Full::new(Bytes::from(patch.to_string())))
+            .body(Full::new(Bytes::from(change.to_string())))
             .expect("a request");
         let response = server.clone().oneshot(request).await.expect("infallible");
         assert_eq!(response.status(), 200);
