@@ -7,14 +7,12 @@ use crate::storage::Revision;
 
 /// A JSON object that has a `metadata` object.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Object(Map<String, Value>);
+pub(crate) struct Object(Value);
 
 impl Object {
     /// Takes any JSON object; an absent or null `metadata` becomes an empty one.
-    pub(crate) fn new(value: Value) -> Option<Self> {
-        let Value::Object(mut fields) = value else {
-            return None;
-        };
+    pub(crate) fn new(mut value: Value) -> Option<Self> {
+        let fields = value.as_object_mut()?;
         match fields.get("metadata") {
             None | Some(Value::Null) => {
                 fields.insert("metadata".to_owned(), Value::Object(Map::new()));
@@ -22,19 +20,25 @@ impl Object {
             Some(Value::Object(_)) => {}
             Some(_) => return None,
         }
-        Some(Self(fields))
+        Some(Self(value))
     }
 
     pub(crate) fn fields(&self) -> &Map<String, Value> {
-        &self.0
+        self.0.as_object().expect("kept by every constructor and method")
     }
 
     pub(crate) fn fields_mut(&mut self) -> &mut Map<String, Value> {
-        &mut self.0
+        self.0
+            .as_object_mut()
+            .expect("kept by every constructor and method")
+    }
+
+    pub(crate) fn as_value(&self) -> &Value {
+        &self.0
     }
 
     pub(crate) fn into_value(self) -> Value {
-        Value::Object(self.0)
+        self.0
     }
 
     pub(crate) fn metadata(&self) -> &Map<String, Value> {
@@ -107,7 +111,7 @@ impl Object {
     /// The string at a dotted path (`spec.nodeName`); numbers and booleans as text, anything else empty.
     pub(crate) fn text_at(&self, path: &str) -> String {
         let mut parts = path.split('.');
-        let first = parts.next().and_then(|part| self.0.get(part));
+        let first = parts.next().and_then(|part| self.fields().get(part));
         match parts.fold(first, |value, part| value?.get(part)) {
             Some(Value::String(text)) => text.clone(),
             Some(value @ (Value::Number(_) | Value::Bool(_))) => value.to_string(),
@@ -146,7 +150,7 @@ impl Object {
         }
         json.push(b'}');
         for (key, value) in self
-            .0
+            .fields()
             .iter()
             .filter(|(key, _)| !matches!(&***key, "kind" | "apiVersion" | "metadata"))
         {

@@ -16,6 +16,10 @@ impl Findings {
         self.0
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(super) fn add(&mut self, field: impl Into<String>, problem: Problem) {
         self.0.push(FieldError::new(field, problem));
     }
