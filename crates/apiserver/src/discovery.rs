@@ -69,7 +69,24 @@ fn plain(resource: &Resource) -> Value {
             value[key] = json!(list);
         }
     }
+    if let Some(defined) = &resource.defined {
+        value["verbs"] = verbs(resource);
+        if let Some(hash) = &defined.storage_hash {
+            value["storageVersionHash"] = hash.to_string().into();
+        }
+    }
     value
+}
+
+/// What can be done; less with what is going away.
+fn verbs(resource: &Resource) -> Value {
+    let terminating = resource
+        .defined
+        .as_ref()
+        .is_some_and(|defined| defined.terminating);
+    let kept = |verb: &&str| !terminating || !matches!(*verb, "create" | "update" | "patch");
+    let verbs = resource.verbs.iter().map(|verb| &**verb);
+    verbs.filter(kept).map(Value::from).collect()
 }
 
 fn plain_sub(resource: &Resource, sub: &Subresource) -> Value {
@@ -123,7 +140,7 @@ fn aggregated_resource(resource: &Resource) -> Value {
         "responseKind": {"group": own(resource, &resource.group), "version": own(resource, &resource.version), "kind": &*resource.kind},
         "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
         "singularResource": &*resource.singular,
-        "verbs": resource.verbs,
+        "verbs": verbs(resource),
     });
     for (key, list) in [
         ("shortNames", &resource.short_names),

@@ -141,6 +141,7 @@ impl Object {
             head,
             labels: self.labels().map(|(k, v)| (k.into(), v.into())).collect(),
             fields: selectable.iter().map(|path| self.text_at(path).into()).collect(),
+            shape: 0,
         }
     }
 }
@@ -160,6 +161,8 @@ pub struct Encoded {
     labels: Box<[(Box<str>, Box<str>)]>,
     /// The values of the resource's selectable fields, in the resource's order.
     fields: Box<[Box<str>]>,
+    /// What a custom resource's schema was when it was encoded; 0 where that is not known.
+    shape: u64,
 }
 
 impl Encoded {
@@ -182,6 +185,16 @@ impl Encoded {
 
     pub(crate) fn field(&self, index: usize) -> &str {
         &self.fields[index]
+    }
+
+    /// See [`crate::crd`].
+    pub(crate) fn shape(&self) -> u64 {
+        self.shape
+    }
+
+    pub(crate) fn with_shape(mut self, shape: u64) -> Self {
+        self.shape = shape;
+        self
     }
 
     /// The tree again, to change it.

@@ -149,7 +149,34 @@ impl Server {
         let catalogue = self.api.registry.catalogue();
         let as_json = |value: &serde_json::Value| json_response(200, value.to_string().into());
         match Route::of(path, &catalogue) {
-            Route::Resource(target) => self.resource(parts, &target, body).await,
+            Route::Resource(target) if target.is_nowhere(&parts.method) => {
+                Ok(text_response(404, "404 page not found\n"))
+            }
+            Route::Resource(target) => {
+                let answer = self.resource(parts, &target, body).await;
+                let Some(warning) = target
+                    .resource
+                    .defined
+                    .as_ref()
+                    .and_then(|d| d.warning.as_deref())
+                else {
+                    return answer;
+                };
+                // A deprecated version says so whatever the answer is.
+                let mut response = answer.unwrap_or_else(|status| refusal(&status));
+                let others: Vec<_> = response
+                    .headers()
+                    .get_all(header::WARNING)
+                    .iter()
+                    .cloned()
+                    .collect();
+                response.headers_mut().remove(header::WARNING);
+                warn(&mut response, warning);
+                for other in others {
+                    response.headers_mut().append(header::WARNING, other);
+                }
+                Ok(response)
+            }
             Route::Groups { core } if wants_aggregated(parts) => {
                 let document = Document::new(&discovery::aggregated(&catalogue, core));
                 let mut response = tagged(&document, parts);

@@ -261,6 +261,15 @@ impl Status {
         .bare()
     }
 
+    /// A verb that a custom resource's part does not have.
+    pub(crate) fn not_supported(resource: &Resource, verb: &str) -> Self {
+        let message = format!(
+            "{verb} is not supported on resources of kind {:?}",
+            resource.qualified()
+        );
+        Self::new(405, "MethodNotAllowed", message).about(resource, "")
+    }
+
     pub(crate) fn unsupported_media_type(accepted: &[&str]) -> Self {
         Self::new(
             415,

@@ -174,6 +174,7 @@ impl Facts {
             strategy: Strategy::of_built_in(&entry.api_group, &entry.kind),
             scale: None,
             printer_columns: Vec::new(),
+            defined: None,
         }
     }
 }

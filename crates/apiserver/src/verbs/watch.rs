@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::{ListOptions, options::At, rendered};
 use crate::{
+    crd,
     request::Target,
     selector::Selector,
     server::Shared,
@@ -23,6 +24,9 @@ const BOOKMARK_EVERY: Duration = Duration::from_mins(1);
 
 /// How long before its end a watch says so once more.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
+
+/// How long a watch goes on after its kind was changed or went, as in the real server (`crdHandler.tearDown`).
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// How many events are taken from the history at a time.
 const BATCH: usize = 64;
@@ -50,6 +54,8 @@ pub(crate) struct WatchStream {
     next_bookmark: Instant,
     last_bookmark: Option<Instant>,
     failed: bool,
+    /// Ends when a custom resource is served no more as it was; none for built-in ones, and after that.
+    alive: Option<tokio::sync::watch::Receiver<()>>,
 }
 
 /// Something to be shown.
@@ -117,6 +123,11 @@ impl WatchStream {
                 .bookmarks
                 .then(|| ends.checked_sub(LAST_BOOKMARK).unwrap_or(now).max(now)),
             failed: false,
+            alive: target
+                .resource
+                .defined
+                .as_ref()
+                .map(|defined| defined.alive.clone()),
             api,
         };
         match (options.at, options.send_initial_events) {
@@ -136,9 +147,10 @@ impl WatchStream {
         let namespace = Some(&*self.target.namespace).filter(|namespace| !namespace.is_empty());
         let shown = snapshot
             .range(namespace, None)
+            .map(|entry| crd::seen(&self.target.resource, entry.clone()))
             .filter(|e| self.selector.matches(&e.object));
         self.backlog
-            .extend(shown.map(|entry| Item::Change(Kind::Added, entry.clone())));
+            .extend(shown.map(|entry| Item::Change(Kind::Added, entry)));
         self.cursor = snapshot.revision;
         if announce_end && self.bookmarks {
             let bookmark = self.bookmark(json!({INITIAL_END: "true"}));
@@ -182,6 +194,10 @@ impl WatchStream {
             tokio::select! {
                 biased;
                 changed = self.changes.changed() => changed.ok()?,
+                () = end_of(&mut self.alive) => {
+                    self.alive = None;
+                    self.ends = self.ends.min(Instant::now() + LAST_WORDS);
+                }
                 () = sleep_until(self.ends) => return None,
                 () = sleep_until(bookmark_at), if self.bookmarks => self.send_bookmark(),
             }
@@ -218,16 +234,18 @@ impl WatchStream {
 
     /// An event from the selector's point of view.
     fn shown(&self, event: &Event) -> Option<Item> {
+        let seen = |entry: &Arc<Entry>| crd::seen(&self.target.resource, entry.clone());
+        let (previous, current) = (event.previous.as_ref().map(seen), seen(&event.entry));
         let matches = |entry: &Arc<Entry>| self.selector.matches(&entry.object);
-        let was = event.previous.as_ref().is_some_and(matches);
-        let is = !event.deleted && matches(&event.entry);
+        let was = previous.as_ref().is_some_and(matches);
+        let is = !event.deleted && matches(&current);
         let (kind, entry) = match (was, is) {
-            (false, true) => (Kind::Added, event.entry.clone()),
-            (true, true) => (Kind::Modified, event.entry.clone()),
-            (true, false) if event.deleted => (Kind::Deleted, event.entry.clone()),
+            (false, true) => (Kind::Added, current),
+            (true, true) => (Kind::Modified, current),
+            (true, false) if event.deleted => (Kind::Deleted, current),
             // It left the selection: gone for this watcher, with its last matching state under the new revision.
             (true, false) => {
-                let mut last = event.previous.as_ref()?.object.decode();
+                let mut last = previous?.object.decode();
                 let object = last.encode(event.revision, &self.target.resource.selectable);
                 let (key, revision) = (event.entry.key.clone(), event.revision);
                 (
@@ -280,6 +298,14 @@ impl WatchStream {
         self.backlog
             .push_back(Item::Notice(notice("ERROR", &status.to_value())));
         self.failed = true;
+    }
+}
+
+/// Waits until what is watched is served no more; for ever where that cannot be.
+async fn end_of(alive: &mut Option<tokio::sync::watch::Receiver<()>>) {
+    match alive {
+        Some(alive) => while alive.changed().await.is_ok() {},
+        None => std::future::pending().await,
     }
 }
 

@@ -9,7 +9,7 @@ use super::{
     invalid, rendered,
 };
 use crate::{
-    admission,
+    admission, crd,
     media::Encoding,
     object::Object,
     particular,
@@ -35,7 +35,7 @@ impl Api {
         encoding: Encoding,
     ) -> Result<Answer, Status> {
         let resource = &target.resource;
-        let (mut object, warnings) = decode(resource, body, encoding, options.field_validation)?;
+        let (mut object, mut warnings) = decode(resource, body, encoding, options.field_validation)?;
         place(&mut object, target)?;
         if !object.meta("resourceVersion").is_empty() {
             return Err(Status::unexplained(
@@ -58,10 +58,13 @@ impl Api {
             }
             strategies::named(resource, &mut object);
             let mut errors = validation::name(&object, resource.strategy.names);
-            errors.extend(check(&object, resource));
+            errors.extend(check(&object, None, target));
             errors.extend(rules::check(resource, &object, None));
             if !errors.is_empty() {
                 return Err(invalid(resource, object.name(), &errors));
+            }
+            if attempt == 1 {
+                warnings.extend(remarks(resource, &object, None));
             }
             strategies::complete(resource, &mut object);
             let _allotting = self.allot(resource, &mut object, None, options)?;
@@ -210,7 +213,7 @@ impl Api {
                     object.set_meta("generation", generation + 1);
                 }
             }
-            let errors = check(&object, resource);
+            let errors = check(&object, Some(&old), target);
             if !errors.is_empty() {
                 return Err(invalid(resource, &target.name, &errors));
             }
@@ -233,17 +236,20 @@ impl Api {
         entry: &Entry,
         old: &Object,
         mut object: Object,
-        warnings: Vec<String>,
+        mut warnings: Vec<String>,
     ) -> Result<Option<Answer>, Status> {
         let resource = &target.resource;
         let mut errors = prepare_update(&mut object, old, target);
-        errors.extend(check(&object, resource));
+        errors.extend(check(&object, Some(old), target));
         // A subresource touches what is its own, and leaves the rest as it passed before.
         if target.subresource.is_empty() {
             errors.extend(rules::check(resource, &object, Some(old)));
         }
         if !errors.is_empty() {
             return Err(invalid(resource, &target.name, &errors));
+        }
+        if target.subresource.is_empty() {
+            warnings.extend(remarks(resource, &object, Some(old)));
         }
         let _allotting = self.allot(resource, &mut object, Some(old), options)?;
         if options.dry_run {
@@ -252,7 +258,8 @@ impl Api {
         }
         // The last finalizer is gone: the object goes with it, and the client sees it once more as it was.
         if particular::is_finished(resource, &object) {
-            let mut last = object.clone();
+            // What is removed is what was stored.
+            let mut last = old.clone();
             return Ok(
                 match self.commit(resource, &mut last, Expect::At(entry.revision), Change::Remove) {
                     Ok(removed) => {
@@ -273,7 +280,7 @@ impl Api {
         object
             .fields_mut()
             .insert("apiVersion".into(), old.fields()["apiVersion"].clone());
-        if object == *old {
+        if object == *old && self.is_stored_as(resource, &object, entry) {
             return Ok(Some(Answer::Object {
                 code: 200,
                 json: rendered(entry, resource),
@@ -293,6 +300,17 @@ impl Api {
                 Err(_) => None,
             },
         )
+    }
+
+    /// Whether storing an object would leave what is stored as it is: not where its schema has changed since.
+    fn is_stored_as(&self, resource: &Resource, object: &Object, seen: &Entry) -> bool {
+        let stored = self.storage.get(&resource.table, &seen.key);
+        !resource.custom
+            || stored.is_some_and(|stored| {
+                let mut object = object.clone();
+                crd::to_stored(resource, &mut object);
+                stored.revision == seen.revision && object == stored.object.decode()
+            })
     }
 
     /// Gives a service its addresses and ports. They are its own once it is written, so that no two services may look
@@ -331,13 +349,15 @@ impl Api {
         let key = Key::new(object.namespace(), object.name());
         let version = crate::registry::group_version(&resource.group, &resource.storage_version);
         object.fields_mut().insert("apiVersion".into(), version.into());
-        self.storage.commit(
+        let (selectable, shape) = crd::to_stored(resource, object).unwrap_or((&resource.selectable, 0));
+        let committed = self.storage.commit(
             &resource.table,
             &key,
             expect,
             change,
-            &mut |revision: Revision| object.encode(revision, &resource.selectable),
-        )
+            &mut |revision: Revision| object.encode(revision, selectable).with_shape(shape),
+        );
+        committed.map(|entry| crd::seen(resource, entry))
     }
 
     /// What the server decides about a new object, whatever the client said.
@@ -359,6 +379,17 @@ impl Api {
         }
         particular::prepare_create(resource, object, &self.world.now_text());
         normalize(object, resource);
+    }
+}
+
+/// What the client is told about an object that is fine otherwise.
+fn remarks(resource: &Resource, object: &Object, old: Option<&Object>) -> Vec<String> {
+    if resource.custom {
+        crd::finalizer_warnings(object, old)
+    } else if crd::is_definition(resource) {
+        crd::warnings(object, old)
+    } else {
+        Vec::new()
     }
 }
 
