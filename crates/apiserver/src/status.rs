@@ -208,7 +208,11 @@ impl Status {
         Self::new(
             403,
             "Forbidden",
-            format!("{} \"{name}\" is forbidden: {why}", resource.qualified()),
+            if name.is_empty() {
+                format!("{} is forbidden: {why}", resource.qualified())
+            } else {
+                format!("{} \"{name}\" is forbidden: {why}", resource.qualified())
+            },
         )
         .about(resource, name)
     }

@@ -50,6 +50,21 @@ fn report(errors: &mut Vec<FieldError>, field: &str, value: &str, problems: Vec<
 
 /// What is wrong with an object's labels, annotations, finalizers and owners.
 pub(crate) fn metadata(object: &Object) -> Vec<FieldError> {
+    let mut errors = custom_metadata(object);
+    for (index, finalizer) in object.finalizers().enumerate() {
+        if !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(&finalizer) {
+            let why = "name is neither a standard finalizer name nor is it fully qualified".to_owned();
+            errors.push(FieldError::new(
+                format!("metadata.finalizers[{index}]"),
+                Problem::Invalid(finalizer.into(), why),
+            ));
+        }
+    }
+    errors
+}
+
+/// The same for custom resources, whose finalizers may do without a domain.
+pub(crate) fn custom_metadata(object: &Object) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for (key, value) in object.labels() {
         report(&mut errors, "metadata.labels", key, naming::qualified(key));
@@ -69,20 +84,13 @@ pub(crate) fn metadata(object: &Object) -> Vec<FieldError> {
         ));
     }
     owners(object, &mut errors);
-    for (index, finalizer) in object.finalizers().enumerate() {
+    for finalizer in object.finalizers() {
         report(
             &mut errors,
             "metadata.finalizers",
             finalizer,
             naming::qualified(finalizer),
         );
-        if !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(&finalizer) {
-            let why = "name is neither a standard finalizer name nor is it fully qualified".to_owned();
-            errors.push(FieldError::new(
-                format!("metadata.finalizers[{index}]"),
-                Problem::Invalid(finalizer.into(), why),
-            ));
-        }
     }
     errors
 }

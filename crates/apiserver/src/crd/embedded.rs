@@ -236,7 +236,7 @@ fn check_metadata(fields: &Map<String, Value>, path: &str, errors: &mut Vec<Fiel
             .collect(),
     );
     let object = Object::new(whole).expect("it has metadata");
-    for error in validation::metadata(&object) {
+    for error in validation::custom_metadata(&object) {
         let field = error
             .field
             .strip_prefix("metadata")

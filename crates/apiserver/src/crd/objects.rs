@@ -44,7 +44,26 @@ pub(crate) fn accept(resource: &Resource, value: &mut Value) -> Result<Vec<Strin
     drop_nulls(schema, fields);
     unknown.extend(coerce_embedded(schema, fields, Malformed::Refused)?);
     fill_defaults(schema, fields);
+    fields.values_mut().for_each(write_whole);
     Ok(unknown)
+}
+
+/// Writes `1.0` as `1`, as Go does: its floats have no other form.
+fn write_whole(value: &mut Value) {
+    const MOST: f64 = 9_007_199_254_740_992.0;
+    match value {
+        Value::Number(number) if number.is_f64() => {
+            let float = number.as_f64().unwrap_or_default();
+            if float.fract() == 0.0 && float.abs() <= MOST {
+                #[expect(clippy::cast_possible_truncation, reason = "whole, and exact in both types")]
+                let whole = float as i64;
+                *value = whole.into();
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(write_whole),
+        Value::Object(fields) => fields.values_mut().for_each(write_whole),
+        _ => {}
+    }
 }
 
 /// What is wrong with an object that is about to be written, over another one or not.
@@ -54,7 +73,7 @@ pub(crate) fn check(
     old: Option<&Object>,
     part: Part,
 ) -> Vec<FieldError> {
-    let mut errors = validation::metadata(object);
+    let mut errors = validation::custom_metadata(object);
     let Some(schema) = &resource.schema else {
         return errors;
     };

@@ -192,6 +192,17 @@ impl Schema {
         })
     }
 
+    /// The same schema as defaults are held to: of what may be an integer or a string, they may be anything.
+    pub(crate) fn of_crd_defaults(document: &Value) -> Result<Self, String> {
+        let mut graph = Graph::default();
+        let root = graph.add(document, &Dialect::DEFAULTS)?;
+        Ok(Self {
+            graph: Arc::new(graph),
+            root,
+            has_rules: false,
+        })
+    }
+
     /// Whether a CRD asks for checks in CEL, which are not made.
     pub(crate) fn has_rules(&self) -> bool {
         self.has_rules
@@ -369,6 +380,10 @@ impl Dialect {
         preserve_unknown: "preserveUnknownFields",
         list_type: "listType",
         list_map_keys: "listMapKeys",
+    };
+    const DEFAULTS: Self = Self {
+        int_or_string: "",
+        ..Self::CRD
     };
     const CRD: Self = Self {
         has_references: false,

@@ -32,13 +32,20 @@ pub(super) fn check(schema: View<'_>, given: &Number, path: &str) -> Outcome {
     let Some(limits) = &facts.limits else {
         return outcome;
     };
+    // A bound that the type cannot hold makes it a comparison of floats.
+    let as_float = || serde_json::Number::from_f64(given.as_f64().unwrap_or_default());
+    let compared = |fits: bool| if fits { Some(given.clone()) } else { as_float() };
     if let Some(factor) = limits.multiple_of {
-        range.check(None, factor, "MultipleOf", &mut outcome);
-        check_multiple(given, factor, path, &mut outcome);
+        let fits = range.check(None, factor, "MultipleOf", &mut outcome);
+        if let Some(given) = compared(fits) {
+            check_multiple(&given, factor, path, &mut outcome);
+        }
     }
     for end in [End::least(limits), End::most(limits)].into_iter().flatten() {
-        range.check(None, end.bound, end.name, &mut outcome);
-        end.check(given, path, &mut outcome);
+        let fits = range.check(None, end.bound, end.name, &mut outcome);
+        if let Some(given) = compared(fits) {
+            end.check(&given, path, &mut outcome);
+        }
     }
     outcome
 }
@@ -51,7 +58,8 @@ struct Range<'a> {
 }
 
 impl Range<'_> {
-    fn check(&self, integer: Option<i64>, number: f64, what: &str, outcome: &mut Outcome) {
+    /// Whether a number is one of them; says so if not.
+    fn check(&self, integer: Option<i64>, number: f64, what: &str, outcome: &mut Outcome) -> bool {
         #[expect(clippy::cast_precision_loss, reason = "the bounds are exact in both types")]
         let whole = || {
             integer.is_some()
@@ -62,7 +70,7 @@ impl Range<'_> {
             (["integer"], Some("int32")) => (whole() && small(f64::from(i32::MAX)), "integer"),
             (["integer"], _) => (whole(), "integer"),
             (["number"], Some("float")) => (number.abs() <= f64::from(f32::MAX), "number"),
-            _ => return,
+            _ => return true,
         };
         if !fits {
             let form = match self.format {
@@ -74,6 +82,7 @@ impl Range<'_> {
                 self.path
             ));
         }
+        fits
     }
 }
 

@@ -180,6 +180,12 @@ fn check_custom_kind(
     if kind.is_empty() {
         return Err(media::without_kind(body, &resource.kind));
     }
+    if version.is_empty() {
+        return Err(Status::bad_request(format!(
+            "the API version in the data () does not match the expected API version ({})",
+            resource.api_version()
+        )));
+    }
     if *kind != *resource.kind && version == resource.api_version() {
         let name = fields
             .get("metadata")

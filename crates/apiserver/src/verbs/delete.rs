@@ -161,6 +161,11 @@ impl Api {
             .get("deletionGracePeriodSeconds")
             .and_then(Value::as_i64)
             .unwrap_or(0);
+        if object.is_deleting() && crd::is_definition(resource) {
+            // The first deletion of a definition is not an ordinary one; the second is.
+            object.set_meta("deletionGracePeriodSeconds", 0);
+            return;
+        }
         if object.is_deleting() && grace >= earlier {
             return;
         }

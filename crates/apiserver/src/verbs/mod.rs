@@ -61,7 +61,7 @@ pub(crate) enum Answer {
     /// 204
     Nothing,
     /// Events, until the watch ends.
-    Watch(WatchStream),
+    Watch(Box<WatchStream>),
 }
 
 impl Answer {

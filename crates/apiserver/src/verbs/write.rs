@@ -349,7 +349,21 @@ impl Api {
         let key = Key::new(object.namespace(), object.name());
         let version = crate::registry::group_version(&resource.group, &resource.storage_version);
         object.fields_mut().insert("apiVersion".into(), version.into());
-        let (selectable, shape) = crd::to_stored(resource, object).unwrap_or((&resource.selectable, 0));
+        // What goes is shown as it was stored, at whatever version that was.
+        let stored = self
+            .storage
+            .get(&resource.table, &key)
+            .filter(|_| resource.custom && change == Change::Remove);
+        if let Some(stored) = stored {
+            *object = stored.object.decode();
+        }
+        let removed = resource.custom && change == Change::Remove;
+        let form = if removed {
+            None
+        } else {
+            crd::to_stored(resource, object)
+        };
+        let (selectable, shape) = form.unwrap_or((&resource.selectable, 0));
         let committed = self.storage.commit(
             &resource.table,
             &key,

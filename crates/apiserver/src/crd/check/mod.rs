@@ -148,6 +148,12 @@ fn check_spec(spec: &Value, findings: &mut Findings) {
         check_version(version, &format!("spec.versions[{index}]"), &common, findings);
     }
     check_versions_together(spec, versions, &common, findings);
+    // The first version was a field of its own once.
+    let first = versions.first().map_or("", |version| text(&version["name"]));
+    let problems = naming::label_1035(first);
+    if !first.is_empty() && !problems.is_empty() {
+        findings.invalid("spec.version", first, problems.join(","));
+    }
     for key in ["plural", "singular", "kind", "listKind"] {
         if text(&spec["names"][key]).is_empty() {
             findings.required(format!("spec.names.{key}"), "");
@@ -273,7 +279,7 @@ fn check_schema(schema: &Value, has_status: bool, path: &str, findings: &mut Fin
         let problems = structural::check(schema, &path);
         if problems.is_empty() {
             // What is structural can be built; what cannot is told by the check below.
-            if let Ok(built) = Schema::of_crd(schema) {
+            if let Ok(built) = Schema::of_crd_defaults(schema) {
                 defaults::check(&built, schema, &path, &mut own);
             }
         }
