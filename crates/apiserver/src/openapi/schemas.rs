@@ -1,6 +1,6 @@
 //! The schemas of a document: what its operations name, and whatever that reaches.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde_json::{Map, Value, json};
 
@@ -14,6 +14,8 @@ pub(super) struct Components {
     /// Named somewhere, and not looked at yet.
     wanted: Vec<String>,
     seen: HashSet<String>,
+    /// The kinds of subresources, by the names of their schemas.
+    parts: HashMap<String, Value>,
 }
 
 impl Components {
@@ -22,6 +24,7 @@ impl Components {
             done: BTreeMap::new(),
             wanted: Vec::new(),
             seen: HashSet::new(),
+            parts: HashMap::new(),
         }
     }
 
@@ -50,11 +53,22 @@ impl Components {
 
     /// A reference to the kind that a subresource answers with.
     pub(super) fn named_kind(&mut self, group: &str, version: &str, kind: &str) -> Value {
-        let key = format!("{group}/{version}/{kind}");
-        schema_facts()
-            .kinds
-            .get(&key)
-            .map_or(Value::Null, |name| self.reference(name))
+        let facts = schema_facts();
+        if let Some(name) = facts.kinds.get(&format!("{group}/{version}/{kind}")) {
+            return self.reference(name);
+        }
+        // A kind that is no resource is known by the name of its schema alone.
+        let package = match group.split('.').next() {
+            None | Some("") => "core",
+            Some(package) => package,
+        };
+        let name = format!("io.k8s.api.{package}.{version}.{kind}");
+        if !facts.schemas.contains_key(&name) {
+            return Value::Null;
+        }
+        let gvk = json!({"group": group, "version": version, "kind": kind});
+        self.parts.insert(name.clone(), gvk);
+        self.reference(&name)
     }
 
     fn reference(&mut self, name: &str) -> Value {
@@ -80,6 +94,7 @@ impl Components {
                     let mut parts = key.splitn(3, '/');
                     Some(json!({"group": parts.next()?, "version": parts.next()?, "kind": parts.next()?}))
                 })
+                .chain(self.parts.get(&name).cloned())
                 .collect();
             if !kinds.is_empty() {
                 schema["x-kubernetes-group-version-kind"] = kinds.into();
