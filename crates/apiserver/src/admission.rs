@@ -39,6 +39,14 @@ pub(crate) enum Accounts {
 impl Api {
     /// Completes a new object, or refuses it.
     pub(crate) fn admit(&self, resource: &Resource, object: &mut Object) -> Result<(), Status> {
+        if resource
+            .defined
+            .as_ref()
+            .is_some_and(|defined| defined.terminating)
+        {
+            let why = "create not allowed while custom resource definition is terminating";
+            return Err(Status::forbidden(resource, object.name(), why));
+        }
         if resource.namespaced {
             self.check_namespace(resource, object)?;
         }

@@ -1,6 +1,5 @@
 //! What the server says it serves: plain and aggregated discovery.
 
-use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
 use crate::registry::{Catalogue, Group, Resource, Subresource, group_version};
@@ -54,29 +53,16 @@ pub(crate) fn resources(catalogue: &Catalogue, group: &str, version: &str) -> Va
     list
 }
 
-/// Tells clients whether two resources are stored alike: a hash of what they are stored as.
-fn storage_hash(resource: &Resource) -> String {
-    if let Some(hash) = &resource.storage_hash {
-        return hash.to_string();
-    }
-    let stored = format!(
-        "{}/{}/{}",
-        resource.group, resource.storage_version, resource.kind
-    );
-    STANDARD.encode(&ring::digest::digest(&ring::digest::SHA256, stored.as_bytes()).as_ref()[..8])
-}
-
 fn plain(resource: &Resource) -> Value {
     let mut value = json!({
         "name": &*resource.plural,
         "singularName": &*resource.singular,
         "namespaced": resource.namespaced,
         "kind": &*resource.kind,
-        "verbs": resource.verbs,
+        "verbs": verbs(resource),
     });
-    let hash = storage_hash(resource);
-    if !hash.is_empty() {
-        value["storageVersionHash"] = hash.into();
+    if !resource.storage_hash.is_empty() {
+        value["storageVersionHash"] = resource.storage_hash.to_string().into();
     }
     for (key, list) in [
         ("shortNames", &resource.short_names),
@@ -87,6 +73,17 @@ fn plain(resource: &Resource) -> Value {
         }
     }
     value
+}
+
+/// What can be done; less with what is going away.
+fn verbs(resource: &Resource) -> Value {
+    let terminating = resource
+        .defined
+        .as_ref()
+        .is_some_and(|defined| defined.terminating);
+    let kept = |verb: &&str| !terminating || !matches!(*verb, "create" | "update" | "patch");
+    let verbs = resource.verbs.iter().map(|verb| &**verb);
+    verbs.filter(kept).map(Value::from).collect()
 }
 
 fn plain_sub(resource: &Resource, sub: &Subresource) -> Value {
@@ -140,7 +137,7 @@ fn aggregated_resource(resource: &Resource) -> Value {
         "responseKind": {"group": own(resource, &resource.group), "version": own(resource, &resource.version), "kind": &*resource.kind},
         "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
         "singularResource": &*resource.singular,
-        "verbs": resource.verbs,
+        "verbs": verbs(resource),
     });
     for (key, list) in [
         ("shortNames", &resource.short_names),

@@ -17,6 +17,9 @@
 //!
 //! The crate knows nothing of controllers, nodes or what any kind is good for.
 //!
+//! What it does not do yet: **rules in CEL**. A CRD with `x-kubernetes-validations` is accepted, and the rules are stored
+//! and published, but objects are not held to them. Nor are conversion webhooks called.
+//!
 //! ```
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! use tower::ServiceExt;
@@ -31,8 +34,8 @@
 
 mod admission;
 mod body;
+mod crd;
 mod defaults;
-mod definitions;
 mod discovery;
 mod golang;
 mod https;

@@ -186,6 +186,7 @@ impl Draft {
         let digits = revision.to_string();
         let (before, after) = self.json.split_at(self.revision);
         Encoded {
+            shape: 0,
             // Of the exact size, since it is kept.
             json: [before, digits.as_bytes(), after].concat().into(),
             head: self.head,
@@ -212,6 +213,8 @@ pub struct Encoded {
     labels: Box<[(Box<str>, Box<str>)]>,
     /// The values of the resource's selectable fields, in the resource's order.
     fields: Box<[Box<str>]>,
+    /// What a custom resource's schema was when it was encoded; 0 where that is not known.
+    shape: u64,
 }
 
 impl Encoded {
@@ -239,6 +242,16 @@ impl Encoded {
 
     pub(crate) fn field(&self, index: usize) -> &str {
         &self.fields[index]
+    }
+
+    /// See [`crate::crd`].
+    pub(crate) fn shape(&self) -> u64 {
+        self.shape
+    }
+
+    pub(crate) fn with_shape(mut self, shape: u64) -> Self {
+        self.shape = shape;
+        self
     }
 
     /// The tree again, to change it.

@@ -2,19 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::{
-    object::Object,
-    registry::Resource,
-    schema::{FieldError, Problem},
-    status::Status,
-    strategies,
-};
+use crate::{crd, object::Object, registry::Resource, status::Status, strategies};
 
 /// The namespaces that must not go.
 const IMMORTAL_NAMESPACES: [&str; 3] = ["default", "kube-system", "kube-public"];
-
-/// The finalizer that holds a CRD until its objects are gone.
-pub(crate) const CUSTOM_RESOURCE_CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
 fn of(resource: &Resource) -> (&str, &str) {
     (&resource.group, &resource.kind)
@@ -28,8 +19,8 @@ pub(crate) fn prepare_create(resource: &Resource, object: &mut Object, now: &str
         }
         return;
     }
-    if of(resource) == ("apiextensions.k8s.io", "CustomResourceDefinition") {
-        complete_definition(object);
+    if crd::is_definition(resource) {
+        crd::complete(object);
     }
     strategies::prepare_create(resource, object);
     if let Some(status) = strategies::first_status(resource, object, now) {
@@ -39,8 +30,12 @@ pub(crate) fn prepare_create(resource: &Resource, object: &mut Object, now: &str
 
 /// What a changed object keeps, whatever the client said.
 pub(crate) fn prepare_update(resource: &Resource, object: &mut Object, old: &Object) {
-    if of(resource) == ("apiextensions.k8s.io", "CustomResourceDefinition") {
-        complete_definition(object);
+    if crd::is_definition(resource) {
+        crd::complete(object);
+        // Whoever writes the status writes all of it.
+        if object.fields().get("status") == old.fields().get("status") {
+            crd::note_storage_version(object);
+        }
     }
     if !resource.custom {
         strategies::prepare_update(resource, object, old);
@@ -48,19 +43,12 @@ pub(crate) fn prepare_update(resource: &Resource, object: &mut Object, old: &Obj
 }
 
 /// What a deletion leaves on the object besides its time.
-pub(crate) fn prepare_deletion(resource: &Resource, object: &mut Object) {
+pub(crate) fn prepare_deletion(resource: &Resource, object: &mut Object, now: &str) {
     match of(resource) {
         ("", "Namespace") => {
             object.fields_mut().entry("status").or_insert_with(|| json!({}))["phase"] = "Terminating".into();
         }
-        ("apiextensions.k8s.io", "CustomResourceDefinition") => {
-            let finalizers = object
-                .finalizers()
-                .map(Value::from)
-                .chain([CUSTOM_RESOURCE_CLEANUP.into()]);
-            let finalizers: Vec<_> = finalizers.collect();
-            object.set_meta("finalizers", finalizers);
-        }
+        _ if crd::is_definition(resource) => crd::prepare_deletion(object, now),
         _ => {}
     }
 }
@@ -119,7 +107,7 @@ pub(crate) fn grace_seconds(resource: &Resource, object: &Object, asked: Option<
 
 /// Whether `deletionGracePeriodSeconds` is shown on objects of the kind that are being deleted.
 pub(crate) fn shows_grace(resource: &Resource) -> bool {
-    of(resource) != ("", "Namespace")
+    of(resource) != ("", "Namespace") && !crd::is_definition(resource)
 }
 
 /// Refuses deletions that would take the cluster with them.
@@ -132,89 +120,4 @@ pub(crate) fn may_delete(resource: &Resource, name: &str) -> Result<(), Status> 
         ));
     }
     Ok(())
-}
-
-/// What is wrong with an object beyond its schema.
-pub(crate) fn check(resource: &Resource, object: &Object) -> Vec<FieldError> {
-    match of(resource) {
-        ("apiextensions.k8s.io", "CustomResourceDefinition") => check_definition(object),
-        _ => Vec::new(),
-    }
-}
-
-fn check_definition(crd: &Object) -> Vec<FieldError> {
-    let spec = crd.fields().get("spec").unwrap_or(&Value::Null);
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let (group, plural) = (text(&spec["group"]), text(&spec["names"]["plural"]));
-    let mut errors = Vec::new();
-    let wanted = format!("{plural}.{group}");
-    if crd.name() != wanted {
-        let why = "must be spec.names.plural+\".\"+spec.group";
-        errors.push(FieldError::new(
-            "metadata.name",
-            Problem::Invalid(crd.name().into(), why.into()),
-        ));
-    }
-    for (path, value) in [
-        ("spec.group", &spec["group"]),
-        ("spec.scope", &spec["scope"]),
-        ("spec.names.plural", &spec["names"]["plural"]),
-        ("spec.names.kind", &spec["names"]["kind"]),
-    ] {
-        if text(value).is_empty() {
-            errors.push(FieldError::new(path, Problem::Required(String::new())));
-        }
-    }
-    let versions = spec["versions"].as_array().map_or(&[][..], Vec::as_slice);
-    if versions
-        .iter()
-        .filter(|version| version["storage"] == true)
-        .count()
-        != 1
-    {
-        let why = "must have exactly one version marked as storage version";
-        errors.push(FieldError::new(
-            "spec.versions",
-            Problem::Invalid(spec["versions"].clone(), why.into()),
-        ));
-    }
-    for (index, version) in versions.iter().enumerate() {
-        let path = format!("spec.versions[{index}].schema.openAPIV3Schema");
-        match &version["schema"]["openAPIV3Schema"] {
-            Value::Null => {
-                errors.push(FieldError::new(
-                    path,
-                    Problem::Required("schemas are required".into()),
-                ));
-            }
-            schema => {
-                if let Err(why) = crate::schema::Schema::of_crd(schema) {
-                    errors.push(FieldError::new(path, Problem::Invalid(schema.clone(), why)));
-                }
-            }
-        }
-    }
-    errors
-}
-
-/// A CRD with the names that it leaves to the server.
-fn complete_definition(crd: &mut Object) {
-    let Some(spec) = crd
-        .fields_mut()
-        .get_mut("spec")
-        .filter(|spec| spec["names"].is_object())
-    else {
-        return;
-    };
-    let names = &mut spec["names"];
-    let kind = names["kind"].as_str().unwrap_or_default().to_owned();
-    if names["singular"].as_str().is_none_or(str::is_empty) {
-        names["singular"] = kind.to_lowercase().into();
-    }
-    if names["listKind"].as_str().is_none_or(str::is_empty) {
-        names["listKind"] = format!("{kind}List").into();
-    }
-    if spec["conversion"].is_null() {
-        spec["conversion"] = json!({"strategy": "None"});
-    }
 }

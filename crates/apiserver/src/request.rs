@@ -23,6 +23,14 @@ pub(crate) struct Target {
     pub(crate) legacy_watch: bool,
 }
 
+impl Target {
+    /// Whether nothing is there for a method: custom resources with namespaces can only be read across all of them.
+    pub(crate) fn is_nowhere(&self, method: &Method) -> bool {
+        let resource = &self.resource;
+        resource.custom && resource.namespaced && self.namespace.is_empty() && method != Method::GET
+    }
+}
+
 /// Where a path leads.
 #[derive(Debug)]
 pub(crate) enum Route {
@@ -74,7 +82,16 @@ impl Route {
         if rest.is_empty() {
             return Self::Version(group.into(), version.into());
         }
-        Self::resource(group, version, rest, catalogue).map_or(Self::NoSuchResource, Self::Resource)
+        let built_in = || {
+            catalogue
+                .of_version(group, version)
+                .any(|resource| !resource.custom)
+        };
+        match Self::resource(group, version, rest, catalogue) {
+            Some(target) => Self::Resource(target),
+            None if built_in() => Self::NoSuchResource,
+            None => Self::Other,
+        }
     }
 
     fn resource(group: &str, version: &str, rest: &[&str], catalogue: &Catalogue) -> Option<Target> {
@@ -105,7 +122,8 @@ impl Route {
         if resource.namespaced && namespace.is_empty() && !name.is_empty() {
             return None;
         }
-        if !subresource.is_empty() {
+        // A part that a custom resource does not have is refused with the object's name.
+        if !subresource.is_empty() && !resource.custom {
             resource.subresource(subresource)?;
         }
         Some(Target {
@@ -148,6 +166,14 @@ impl Verb {
             _ => return Err(Status::method_not_allowed()),
         };
         let resource = &target.resource;
+        if !target.subresource.is_empty() && resource.custom {
+            let Some(subresource) = resource.subresource(&target.subresource) else {
+                return Err(Status::not_found(resource, &target.name));
+            };
+            if !subresource.verbs.iter().any(|v| **v == *verb.name()) {
+                return Err(Status::not_supported(resource, verb.name()));
+            }
+        }
         let allowed = match resource.subresource(&target.subresource) {
             Some(subresource) => subresource.verbs.iter().any(|v| **v == *verb.name()),
             // A watch on one object is a watch on the collection.

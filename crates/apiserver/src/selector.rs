@@ -390,7 +390,7 @@ fn parse_fields(text: &str, resource: &Resource) -> Result<Vec<FieldRequirement>
 
 /// The real server has two texts: one for kinds with selectable fields of their own, one for the rest.
 fn unknown_field(field: &str, resource: &Resource) -> Status {
-    Status::bad_request(if resource.selectable.len() > 2 {
+    Status::bad_request(if resource.custom || resource.selectable.len() > 2 {
         format!("field label not supported: {field}")
     } else {
         format!("{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")

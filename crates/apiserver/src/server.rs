@@ -198,7 +198,35 @@ impl Server {
             return Err(Status::method_not_allowed());
         }
         match route {
-            Route::Resource(target) => self.resource(parts, &target, body).await,
+            Route::Resource(target) if target.is_nowhere(&parts.method) => {
+                Ok(text_response(404, "404 page not found\n"))
+            }
+            Route::Resource(target) => {
+                let answer = self.resource(parts, &target, body).await;
+                let Some(warning) = target
+                    .resource
+                    .defined
+                    .as_ref()
+                    .and_then(|d| d.warning.as_deref())
+                else {
+                    return answer;
+                };
+                // A deprecated version says so whatever the answer is.
+                let mut response =
+                    answer.unwrap_or_else(|status| refusal(&status, Encoding::of_refusal(&parts.headers)));
+                let others: Vec<_> = response
+                    .headers()
+                    .get_all(header::WARNING)
+                    .iter()
+                    .cloned()
+                    .collect();
+                response.headers_mut().remove(header::WARNING);
+                warn(&mut response, warning);
+                for other in others {
+                    response.headers_mut().append(header::WARNING, other);
+                }
+                Ok(response)
+            }
             Route::Groups { core } if wants_aggregated(parts) => {
                 let document = Document::new(&discovery::aggregated(&catalogue, core));
                 let mut response = tagged(&document, parts);

@@ -208,7 +208,11 @@ impl Status {
         Self::new(
             403,
             "Forbidden",
-            format!("{} \"{name}\" is forbidden: {why}", resource.qualified()),
+            if name.is_empty() {
+                format!("{} is forbidden: {why}", resource.qualified())
+            } else {
+                format!("{} \"{name}\" is forbidden: {why}", resource.qualified())
+            },
         )
         .about(resource, name)
     }
@@ -270,6 +274,15 @@ impl Status {
             "the server does not allow this method on the requested resource",
         )
         .bare()
+    }
+
+    /// A verb that a custom resource's part does not have.
+    pub(crate) fn not_supported(resource: &Resource, verb: &str) -> Self {
+        let message = format!(
+            "{verb} is not supported on resources of kind {:?}",
+            resource.qualified()
+        );
+        Self::new(405, "MethodNotAllowed", message).about(resource, "")
     }
 
     pub(crate) fn unsupported_media_type(accepted: &[&str]) -> Self {

@@ -51,6 +51,22 @@ fn report(errors: &mut Vec<FieldError>, field: &str, value: &str, problems: Vec<
 
 /// What is wrong with an object's labels, annotations, finalizers and owners.
 pub(crate) fn metadata(object: &Object, resource: &Resource) -> Vec<FieldError> {
+    let mut errors = custom_metadata(object);
+    // Custom objects get away with a warning.
+    for (index, finalizer) in object.finalizers().enumerate().filter(|_| !resource.custom) {
+        if !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(&finalizer) {
+            let why = "name is neither a standard finalizer name nor is it fully qualified".to_owned();
+            errors.push(FieldError::new(
+                format!("metadata.finalizers[{index}]"),
+                Problem::Invalid(finalizer.into(), why),
+            ));
+        }
+    }
+    errors
+}
+
+/// What is wrong with the metadata of custom resources, and of resources inside them.
+pub(crate) fn custom_metadata(object: &Object) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for (key, value) in object.labels() {
         report(&mut errors, "metadata.labels", key, naming::qualified(key));
@@ -70,21 +86,13 @@ pub(crate) fn metadata(object: &Object, resource: &Resource) -> Vec<FieldError> 
         ));
     }
     owners(object, &mut errors);
-    for (index, finalizer) in object.finalizers().enumerate() {
+    for finalizer in object.finalizers() {
         report(
             &mut errors,
             "metadata.finalizers",
             finalizer,
             naming::qualified(finalizer),
         );
-        // Custom objects get away with a warning.
-        if !resource.custom && !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(&finalizer) {
-            let why = "name is neither a standard finalizer name nor is it fully qualified".to_owned();
-            errors.push(FieldError::new(
-                format!("metadata.finalizers[{index}]"),
-                Problem::Invalid(finalizer.into(), why),
-            ));
-        }
     }
     errors
 }
@@ -177,13 +185,8 @@ pub(crate) fn repeated(errors: Vec<FieldError>, resource: &Resource) -> Vec<Fiel
     );
     let times = if resource.custom || thrice { 3 } else { 4 };
     let is_repeated = |error: &FieldError| {
-        [
-            "metadata.labels",
-            "metadata.annotations",
-            "metadata.ownerReferences",
-        ]
-        .iter()
-        .any(|field| error.field.starts_with(field))
+        matches!(&*error.field, "metadata.labels" | "metadata.annotations")
+            || error.field.starts_with("metadata.ownerReferences")
     };
     let (often, once): (Vec<_>, Vec<_>) = errors.into_iter().partition(is_repeated);
     let often = std::iter::repeat_n(often, times).flatten();

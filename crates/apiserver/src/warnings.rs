@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::{naming, object::Object, registry::Resource, schema::quantity};
+use crate::{crd, naming, object::Object, registry::Resource, schema::quantity};
 
 /// Labels of nodes that have other names now.
 const OLD_NODE_LABELS: [(&str, &str, &str); 4] = [
@@ -22,22 +22,13 @@ const OLD_NODE_LABELS: [(&str, &str, &str); 4] = [
 
 /// The remarks on an object that was taken: on a new one, or on one that took the place of another.
 pub(crate) fn about(resource: &Resource, object: &Object, old: Option<&Object>) -> Vec<String> {
-    let mut remarks = Vec::new();
     if resource.custom {
-        let known: Vec<_> = old.into_iter().flat_map(Object::finalizers).collect();
-        for finalizer in object
-            .finalizers()
-            .filter(|f| !f.contains('/') && !known.contains(f))
-        {
-            if !crate::validation::STANDARD_FINALIZERS.contains(&finalizer) {
-                remarks.push(format!(
-                    "metadata.finalizers: {finalizer:?}: prefer a domain-qualified finalizer name to avoid \
-                     accidental conflicts with other finalizer writers"
-                ));
-            }
-        }
-        return remarks;
+        return crd::finalizer_warnings(object, old);
     }
+    if crd::is_definition(resource) {
+        return crd::warnings(object, old);
+    }
+    let mut remarks = Vec::new();
     let null = Value::Null;
     let spec = object.fields().get("spec").unwrap_or(&null);
     // A pod is seldom changed by a person; the rest is said again when what is desired changes.

@@ -1,6 +1,6 @@
 //! The schemas of a document: what its operations name, and whatever that reaches.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde_json::{Map, Value, json};
 
@@ -14,6 +14,8 @@ pub(super) struct Components {
     /// Named somewhere, and not looked at yet.
     wanted: Vec<String>,
     seen: HashSet<String>,
+    /// The kinds of subresources, by the names of their schemas.
+    parts: HashMap<String, Value>,
 }
 
 impl Components {
@@ -22,6 +24,7 @@ impl Components {
             done: BTreeMap::new(),
             wanted: Vec::new(),
             seen: HashSet::new(),
+            parts: HashMap::new(),
         }
     }
 
@@ -50,11 +53,22 @@ impl Components {
 
     /// A reference to the kind that a subresource answers with.
     pub(super) fn named_kind(&mut self, group: &str, version: &str, kind: &str) -> Value {
-        let key = format!("{group}/{version}/{kind}");
-        schema_facts()
-            .kinds
-            .get(&key)
-            .map_or(Value::Null, |name| self.reference(name))
+        let facts = schema_facts();
+        if let Some(name) = facts.kinds.get(&format!("{group}/{version}/{kind}")) {
+            return self.reference(name);
+        }
+        // A kind that is no resource is known by the name of its schema alone.
+        let package = match group.split('.').next() {
+            None | Some("") => "core",
+            Some(package) => package,
+        };
+        let name = format!("io.k8s.api.{package}.{version}.{kind}");
+        if !facts.schemas.contains_key(&name) {
+            return Value::Null;
+        }
+        let gvk = json!({"group": group, "version": version, "kind": kind});
+        self.parts.insert(name.clone(), gvk);
+        self.reference(&name)
     }
 
     fn reference(&mut self, name: &str) -> Value {
@@ -80,6 +94,7 @@ impl Components {
                     let mut parts = key.splitn(3, '/');
                     Some(json!({"group": parts.next()?, "version": parts.next()?, "kind": parts.next()?}))
                 })
+                .chain(self.parts.get(&name).cloned())
                 .collect();
             if !kinds.is_empty() {
                 schema["x-kubernetes-group-version-kind"] = kinds.into();
@@ -143,14 +158,12 @@ impl Components {
             |kind: &str| json!([{"group": &*resource.group, "version": &*resource.version, "kind": kind}]);
         let mut schema = document.clone();
         let object_meta = self.meta("ObjectMeta");
-        schema["properties"]["apiVersion"] = json!({"type": "string"});
-        schema["properties"]["kind"] = json!({"type": "string"});
-        schema["properties"]["metadata"] = json!({"allOf": [object_meta]});
+        unfold(&mut schema, &object_meta);
+        add_meta(&mut schema, &object_meta);
         schema["x-kubernetes-group-version-kind"] = gvk(&resource.kind);
-        self.done.insert(name.to_owned(), schema);
         let list_meta = self.meta("ListMeta");
-        self.done.insert(
-            list.to_owned(),
+        let mut schemas = [
+            schema,
             json!({
                 "type": "object",
                 "required": ["items"],
@@ -162,7 +175,64 @@ impl Components {
                 },
                 "x-kubernetes-group-version-kind": gvk(&resource.list_kind),
             }),
-        );
+        ];
+        let selectable = resource
+            .selectable
+            .iter()
+            .filter(|field| !field.starts_with("metadata."));
+        let selectable: Vec<_> = selectable.map(|field| json!({"fieldPath": &**field})).collect();
+        if !selectable.is_empty() {
+            for schema in &mut schemas {
+                schema["x-kubernetes-selectable-fields"] = selectable.clone().into();
+            }
+        }
+        for (name, schema) in [name, list].into_iter().zip(schemas) {
+            self.done.insert(name.to_owned(), schema);
+        }
+    }
+}
+
+/// Gives the schema of a resource what all resources have.
+fn add_meta(schema: &mut Value, object_meta: &Value) {
+    schema["properties"]["apiVersion"] = json!({"type": "string"});
+    schema["properties"]["kind"] = json!({"type": "string"});
+    schema["properties"]["metadata"] = json!({"allOf": [object_meta]});
+}
+
+/// Spells out what extensions of a CRD's schema say, for those who do not know them.
+fn unfold(schema: &mut Value, object_meta: &Value) {
+    let either = json!([{"type": "integer"}, {"type": "string"}]);
+    if schema["x-kubernetes-int-or-string"] == true
+        && schema["anyOf"] != either
+        && schema["allOf"][0]["anyOf"] != either
+    {
+        if schema["anyOf"].is_null() {
+            schema["anyOf"] = either;
+        } else {
+            let others = schema["allOf"].as_array().cloned().unwrap_or_default();
+            let first = json!({"anyOf": either});
+            schema["allOf"] = std::iter::once(first).chain(others).collect();
+        }
+    }
+    for key in ["items", "additionalProperties"] {
+        if schema[key].is_object() {
+            unfold(&mut schema[key], object_meta);
+        }
+    }
+    if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
+        properties
+            .values_mut()
+            .for_each(|property| unfold(property, object_meta));
+    }
+    if schema["x-kubernetes-embedded-resource"] == true {
+        add_meta(schema, object_meta);
+        let mut required = schema["required"].as_array().cloned().unwrap_or_default();
+        for key in ["kind", "apiVersion"] {
+            if !required.contains(&key.into()) {
+                required.push(key.into());
+            }
+        }
+        schema["required"] = required.into();
     }
 }
 

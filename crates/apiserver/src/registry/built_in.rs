@@ -169,7 +169,7 @@ impl Facts {
             subresources: subresources.collect(),
             table: strategy::table(&entry.api_group, &entry.name),
             storage_version: entry.api_version.clone(),
-            storage_hash: Some(entry.storage_version_hash.clone()),
+            storage_hash: entry.storage_version_hash.clone(),
             schema: schema.and_then(|name| graph.named(name)),
             document: None,
             custom: false,
@@ -177,6 +177,7 @@ impl Facts {
             strategy: Strategy::of_built_in(&entry.api_group, &entry.kind),
             scale: None,
             printer_columns: Vec::new(),
+            defined: None,
         }
     }
 }

@@ -7,7 +7,6 @@
 //! ```
 
 mod built_in;
-mod custom;
 mod strategy;
 mod version;
 
@@ -17,10 +16,14 @@ use parking_lot::RwLock;
 use serde_json::Value;
 
 pub(crate) use built_in::SchemaFacts;
-pub(crate) use custom::{Definition, establish};
 pub(crate) use strategy::{NameRule, Strategy};
 
-use crate::{schema::Schema, storage::TableName, subresources::ScalePaths};
+use crate::{
+    crd::{Defined, Definition, compare_versions},
+    schema::Schema,
+    storage::TableName,
+    subresources::ScalePaths,
+};
 
 /// One resource at one version: what a path such as `/apis/apps/v1/deployments` leads to.
 #[derive(Debug)]
@@ -40,8 +43,8 @@ pub(crate) struct Resource {
     pub(crate) table: TableName,
     /// The version that objects are stored at.
     pub(crate) storage_version: Box<str>,
-    /// What discovery says of how a built-in kind is stored; computed for custom ones.
-    pub(crate) storage_hash: Option<Box<str>>,
+    /// Tells clients whether two resources are stored alike; empty where nothing is said.
+    pub(crate) storage_hash: Box<str>,
     pub(crate) schema: Option<Schema>,
     /// A custom resource's schema as its CRD has it, prose included.
     pub(crate) document: Option<Arc<Value>>,
@@ -53,6 +56,8 @@ pub(crate) struct Resource {
     pub(crate) scale: Option<ScalePaths>,
     /// What a CRD wants its table to show; empty for built-in kinds, whose tables are code.
     pub(crate) printer_columns: Vec<PrinterColumn>,
+    /// What only custom resources have.
+    pub(crate) defined: Option<Defined>,
 }
 
 /// A column of a custom resource's table.
@@ -213,9 +218,14 @@ impl Registry {
     /// Serves a CRD's resources from now on, or no more if it is not established.
     pub(crate) fn define(&self, name: &str, definition: Option<Definition>) {
         let mut state = self.state.write();
-        match definition {
-            Some(definition) => state.definitions.insert(name.into(), Arc::new(definition)),
-            None => state.definitions.remove(name),
+        match (definition, state.definitions.get(name)) {
+            (Some(definition), Some(earlier)) => {
+                let definition = definition.replacing(earlier);
+                state.definitions.insert(name.into(), Arc::new(definition))
+            }
+            (Some(definition), None) => state.definitions.insert(name.into(), Arc::new(definition)),
+            (None, None) => return,
+            (None, Some(_)) => state.definitions.remove(name),
         };
         let mut catalogue = Catalogue::clone(&built_in::catalogue());
         let mut definitions: Vec<_> = state.definitions.iter().collect();
@@ -223,6 +233,11 @@ impl Registry {
         for (_, definition) in definitions {
             for resource in definition.resources() {
                 catalogue.add(resource);
+            }
+        }
+        for group in &mut catalogue.groups {
+            if built_in::catalogue().group(&group.name).is_none() {
+                group.versions.sort_by(|a, b| compare_versions(a, b));
             }
         }
         state.catalogue = Arc::new(catalogue);

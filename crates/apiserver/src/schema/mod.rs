@@ -7,10 +7,20 @@
 //! ```
 //!
 //! Schemas may refer to themselves (`JSONSchemaProps` does), so that they form a graph of indexes, not a tree.
+//!
+//! A CRD's rules in CEL (`x-kubernetes-validations`) are no part of this: they are kept and published, and never
+//! evaluated. All that is known of them is whether there are any ([`Schema::has_rules`]).
 
 mod decode;
 mod defaults;
+mod formats;
 mod go;
+mod limits;
+mod lists;
+mod number;
+mod outcome;
+pub(crate) mod pattern;
+mod problem;
 mod prune;
 pub(crate) mod quantity;
 mod time;
@@ -24,10 +34,14 @@ use std::{
 use serde_json::{Map, Value};
 
 pub(crate) use decode::{Source, decode};
-pub(crate) use defaults::fill_defaults;
+pub(crate) use defaults::{drop_nulls, fill_defaults};
+pub(crate) use formats::is_known as is_known_format;
 use go::GoField;
-pub(crate) use prune::prune;
-pub(crate) use validate::{FieldError, Problem, validate};
+use limits::Limits;
+pub(crate) use lists::check_lists;
+pub(crate) use problem::{FieldError, Problem};
+pub(crate) use prune::{prune, prune_object};
+pub(crate) use validate::validate;
 
 /// A set of schemas that may refer to each other.
 #[derive(Debug, Default)]
@@ -44,6 +58,7 @@ type NodeId = u32;
 pub(crate) struct Schema {
     graph: Arc<Graph>,
     root: NodeId,
+    has_rules: bool,
 }
 
 /// One schema, with what it refers to resolved.
@@ -118,7 +133,7 @@ pub(crate) struct Node {
     pub(crate) kind: Type,
     /// In order, so that the first of several errors is always the same.
     properties: BTreeMap<Box<str>, NodeId>,
-    additional: Option<NodeId>,
+    additional: Option<Additional>,
     items: Option<NodeId>,
     /// The named schema that this one stands for; its own facts (a default, a patch strategy) come first.
     base: Option<NodeId>,
@@ -132,24 +147,33 @@ pub(crate) struct Node {
     pub(crate) patch_strategy: PatchStrategy,
     /// What Go says of a built-in kind's field.
     go: Option<GoField>,
-    pub(crate) limits: Option<Box<Limits>>,
+    limits: Option<Box<Limits>>,
+    /// Of the formats that are checked for the type; others are as good as none.
+    pub(crate) format: Option<Box<str>>,
+    nested: Option<Box<Nested>>,
 }
 
-/// The bounds that few schemas have.
+/// What is said of the fields that are no properties.
+#[derive(Clone, Copy, Debug)]
+enum Additional {
+    Like(NodeId),
+    /// There must be none: they are kept when pruning, and then refused.
+    None(NodeId),
+}
+
+impl Node {
+    fn is_closed(&self) -> bool {
+        matches!(self.additional, Some(Additional::None(_)))
+    }
+}
+
+/// Further schemas for the same value.
 #[derive(Debug, Default)]
-pub(crate) struct Limits {
-    pub(crate) minimum: Option<f64>,
-    pub(crate) maximum: Option<f64>,
-    pub(crate) exclusive_minimum: bool,
-    pub(crate) exclusive_maximum: bool,
-    pub(crate) multiple_of: Option<f64>,
-    pub(crate) min_length: Option<u64>,
-    pub(crate) max_length: Option<u64>,
-    pub(crate) min_items: Option<u64>,
-    pub(crate) max_items: Option<u64>,
-    pub(crate) min_properties: Option<u64>,
-    pub(crate) max_properties: Option<u64>,
-    pub(crate) pattern: Option<(Box<str>, regex::Regex)>,
+struct Nested {
+    all_of: Vec<NodeId>,
+    any_of: Vec<NodeId>,
+    one_of: Vec<NodeId>,
+    not: Option<NodeId>,
 }
 
 impl Schema {
@@ -164,7 +188,24 @@ impl Schema {
         Ok(Self {
             graph: Arc::new(graph),
             root,
+            has_rules: has_rules(document),
         })
+    }
+
+    /// The same schema as defaults are held to: of what may be an integer or a string, they may be anything.
+    pub(crate) fn of_crd_defaults(document: &Value) -> Result<Self, String> {
+        let mut graph = Graph::default();
+        let root = graph.add(document, &Dialect::DEFAULTS)?;
+        Ok(Self {
+            graph: Arc::new(graph),
+            root,
+            has_rules: false,
+        })
+    }
+
+    /// Whether a CRD asks for checks in CEL, which are not made.
+    pub(crate) fn has_rules(&self) -> bool {
+        self.has_rules
     }
 }
 
@@ -198,6 +239,7 @@ impl Graph {
         self.names.get(name).map(|root| Schema {
             graph: self.clone(),
             root: *root,
+            has_rules: false,
         })
     }
 
@@ -260,10 +302,18 @@ impl Graph {
             .map(|items| self.add(items, dialect))
             .transpose()?;
         node.additional = match document.get("additionalProperties") {
-            Some(Value::Bool(true)) => Some(self.reserve()),
-            Some(schema @ Value::Object(_)) => Some(self.add(schema, dialect)?),
+            Some(Value::Bool(true)) => Some(Additional::Like(self.reserve())),
+            Some(Value::Bool(false)) => Some(Additional::None(self.reserve())),
+            Some(schema @ Value::Object(_)) => Some(Additional::Like(self.add(schema, dialect)?)),
             _ => None,
         };
+        if !dialect.has_references {
+            node.nested = self.nested(document, dialect)?;
+            let kind = text("type").unwrap_or_default();
+            node.format = text("format")
+                .filter(|format| formats::is_known(kind, format) && node.kind != Type::IntOrString)
+                .map(Into::into);
+        }
         if let Some(reference) = text("ref").filter(|_| dialect.has_references) {
             node.base = Some(
                 *self
@@ -273,6 +323,44 @@ impl Graph {
             );
         }
         Ok(node)
+    }
+}
+
+impl Graph {
+    fn nested(&mut self, document: &Value, dialect: &Dialect) -> Result<Option<Box<Nested>>, String> {
+        if !["allOf", "anyOf", "oneOf", "not"]
+            .iter()
+            .any(|key| document.get(key).is_some())
+        {
+            return Ok(None);
+        }
+        let mut all = |key: &str| -> Result<Vec<NodeId>, String> {
+            let schemas = document[key].as_array().into_iter().flatten();
+            schemas.map(|schema| self.add(schema, dialect)).collect()
+        };
+        let (all_of, any_of, one_of) = (all("allOf")?, all("anyOf")?, all("oneOf")?);
+        let not = document
+            .get("not")
+            .map(|schema| self.add(schema, dialect))
+            .transpose()?;
+        Ok(Some(Box::new(Nested {
+            all_of,
+            any_of,
+            one_of,
+            not,
+        })))
+    }
+}
+
+/// Whether there are rules in CEL anywhere in a CRD's schema.
+fn has_rules(document: &Value) -> bool {
+    match document {
+        Value::Object(fields) => fields.iter().any(|(key, value)| {
+            (key == "x-kubernetes-validations" && value.as_array().is_some_and(|rules| !rules.is_empty()))
+                || has_rules(value)
+        }),
+        Value::Array(items) => items.iter().any(has_rules),
+        _ => false,
     }
 }
 
@@ -293,6 +381,10 @@ impl Dialect {
         list_type: "listType",
         list_map_keys: "listMapKeys",
     };
+    const DEFAULTS: Self = Self {
+        int_or_string: "",
+        ..Self::CRD
+    };
     const CRD: Self = Self {
         has_references: false,
         int_or_string: "x-kubernetes-int-or-string",
@@ -300,51 +392,6 @@ impl Dialect {
         list_type: "x-kubernetes-list-type",
         list_map_keys: "x-kubernetes-list-map-keys",
     };
-}
-
-impl Limits {
-    fn of(document: &Value) -> Result<Option<Self>, String> {
-        const KEYS: [&str; 11] = [
-            "minimum",
-            "maximum",
-            "exclusiveMinimum",
-            "exclusiveMaximum",
-            "multipleOf",
-            "minLength",
-            "maxLength",
-            "minItems",
-            "maxItems",
-            "minProperties",
-            "maxProperties",
-        ];
-        let pattern = document["pattern"].as_str();
-        if pattern.is_none() && KEYS.iter().all(|key| document.get(key).is_none()) {
-            return Ok(None);
-        }
-        let at = |key: &str| document.get(key).and_then(Value::as_f64);
-        let count = |key: &str| document.get(key).and_then(Value::as_u64);
-        let flag = |key: &str| document.get(key).and_then(Value::as_bool).unwrap_or(false);
-        Ok(Some(Self {
-            minimum: at("minimum"),
-            maximum: at("maximum"),
-            exclusive_minimum: flag("exclusiveMinimum"),
-            exclusive_maximum: flag("exclusiveMaximum"),
-            multiple_of: at("multipleOf"),
-            min_length: count("minLength"),
-            max_length: count("maxLength"),
-            min_items: count("minItems"),
-            max_items: count("maxItems"),
-            min_properties: count("minProperties"),
-            max_properties: count("maxProperties"),
-            pattern: pattern
-                .map(|p| {
-                    regex::Regex::new(p)
-                        .map(|r| (p.into(), r))
-                        .map_err(|e| format!("pattern {p:?}: {e}"))
-                })
-                .transpose()?,
-        }))
-    }
 }
 
 impl<'a> View<'a> {
@@ -395,7 +442,8 @@ impl<'a> View<'a> {
     }
 
     pub(crate) fn additional(self) -> Option<View<'a>> {
-        self.facts().additional.map(|id| Self::new(self.graph, id))
+        let (Additional::Like(id) | Additional::None(id)) = self.facts().additional?;
+        Some(Self::new(self.graph, id))
     }
 
     pub(crate) fn items(self) -> Option<View<'a>> {
@@ -407,13 +455,41 @@ impl<'a> View<'a> {
         self.property(name).or_else(|| self.additional())
     }
 
-    /// Whether an object may hold fields that nothing describes.
+    /// Whether an object may hold fields that nothing describes. In a CRD that must be said.
     pub(crate) fn is_open(self) -> bool {
         let facts = self.facts();
-        facts.preserve_unknown
-            || facts.kind == Type::Any
-            // A bare `type: object`, as FieldsV1 and RawExtension, holds anything.
-            || (facts.kind == Type::Object && facts.properties.is_empty() && facts.additional.is_none() && self.graph.is_built_in())
+        // A bare `type: object`, as FieldsV1 and RawExtension, holds anything.
+        let bare = || facts.kind == Type::Object && facts.properties.is_empty() && facts.additional.is_none();
+        facts.preserve_unknown || (self.graph.is_built_in() && (facts.kind == Type::Any || bare()))
+    }
+
+    /// Whether it stands for `additionalProperties: true` or `false`, which say nothing about the values.
+    fn is_unsaid(self) -> bool {
+        let facts = self.facts();
+        facts.kind == Type::Any
+            && !facts.preserve_unknown
+            && facts.properties.is_empty()
+            && facts.items.is_none()
+            && facts.additional.is_none()
+    }
+
+    /// The JSON types that fit; empty where any does.
+    fn types(self) -> &'static [&'static str] {
+        match self.facts().kind {
+            Type::Any => &[],
+            Type::Object => &["object"],
+            Type::Array => &["array"],
+            Type::String => &["string"],
+            Type::Integer => &["integer"],
+            Type::Number => &["number"],
+            Type::Boolean => &["boolean"],
+            Type::IntOrString => &["integer", "string"],
+            Type::NumberOrString => &["number", "string"],
+        }
+    }
+
+    fn at(self, id: NodeId) -> Self {
+        Self::new(self.graph, id)
     }
 }
 

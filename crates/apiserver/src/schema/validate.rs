@@ -1,305 +1,323 @@
-//! Checking an object against its schema, with the words that the real server uses.
+//! Checking an object against a CRD's schema, with the words that the real server uses.
+//!
+//! The real server checks with a general JSON schema library, and its answers show that: a number of the wrong type is
+//! told about twice, an `anyOf` shows the mistakes of the alternative that came closest, and messages name a path where
+//! the field of the error names none. What is kept here is therefore not only *which* values are refused but the order
+//! of the checks, how an alternative is found to be the closest (`matches`), and which messages count as the same.
+//!
+//! An update is forgiven what was wrong before: the mistakes of a value that is the same as the one it replaces are
+//! dropped. Items of lists are the same if their keys are (`x-kubernetes-list-type: map`).
+//!
+//! Rules (`x-kubernetes-validations`) are not evaluated: see [`crate::crd`].
 
-use std::collections::HashSet;
+use serde_json::{Map, Value};
 
-use serde_json::Value;
+use super::{FieldError, ListType, NodeId, Problem, View, formats, number, outcome::Outcome};
 
-use super::{Limits, ListType, Type, View};
-
-/// One thing that is wrong with one field.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct FieldError {
-    /// `spec.containers[0].image`
-    pub(crate) field: String,
-    pub(crate) problem: Problem,
+/// Everything that is wrong with `value`; with nothing that was wrong with `old` already. `at` is the field that it
+/// stands in, empty for the whole object.
+pub(crate) fn validate(schema: View<'_>, value: &Value, old: Option<&Value>, at: &str) -> Vec<FieldError> {
+    check(schema, value, old, "").into_errors(at)
 }
 
-/// What is wrong.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Problem {
-    /// A field that must be there is not; with a remark or none.
-    Required(String),
-    /// The value is not allowed, and why.
-    Invalid(Value, String),
-    /// The value has another JSON type.
-    WrongType(Value, String),
-    /// The value is not one of these.
-    NotSupported(Value, Vec<Value>),
-    /// The value may not be there twice.
-    Duplicate(Value),
-    /// As `Invalid`, `NotSupported` and `Duplicate`, where the message shows a value in an order that JSON trees do
-    /// not keep.
-    InvalidText(String, String),
-    NotSupportedText(String, Vec<Value>),
-    DuplicateText(String),
-    /// The value names something that is not there.
-    NotFound(Value),
-    /// The field must not be set, and why.
-    Forbidden(String),
-    /// The value is longer than this many bytes, items or characters.
-    TooLong(u64),
-    /// More than this many items.
-    TooMany(usize, u64),
+/// Checks a value and forgives it if it was the same before.
+fn check(schema: View<'_>, value: &Value, old: Option<&Value>, path: &str) -> Outcome {
+    let mut outcome = check_strictly(schema, value, old, path);
+    if old == Some(value) {
+        outcome.forgive();
+    }
+    outcome
 }
 
-impl FieldError {
-    pub(crate) fn new(field: impl Into<String>, problem: Problem) -> Self {
-        Self {
-            field: field.into(),
-            problem,
-        }
+fn check_strictly(schema: View<'_>, value: &Value, old: Option<&Value>, path: &str) -> Outcome {
+    let mut outcome = check_type(schema, value, path);
+    if value.is_null() {
+        check_choices(schema, value, path, &mut outcome);
+        return outcome;
     }
-
-    /// The machine-readable reason (`FieldValueInvalid`).
-    pub(crate) fn reason(&self) -> &'static str {
-        match self.problem {
-            Problem::Required(_) => "FieldValueRequired",
-            Problem::Invalid(..) | Problem::InvalidText(..) => "FieldValueInvalid",
-            Problem::NotFound(_) => "FieldValueNotFound",
-            Problem::WrongType(..) => "FieldValueTypeInvalid",
-            Problem::NotSupported(..) | Problem::NotSupportedText(..) => "FieldValueNotSupported",
-            Problem::Duplicate(_) | Problem::DuplicateText(_) => "FieldValueDuplicate",
-            Problem::Forbidden(_) => "FieldValueForbidden",
-            Problem::TooLong(_) => "FieldValueTooLong",
-            Problem::TooMany(..) => "FieldValueTooMany",
-        }
+    if schema.types().is_empty() && schema.facts().format.is_none() {
+        outcome = Outcome::default();
+    } else {
+        outcome.matches += 1;
     }
-
-    /// The text without the field (`Invalid value: 0: must be positive`).
-    pub(crate) fn message(&self) -> String {
-        match &self.problem {
-            Problem::Required(remark) if remark.is_empty() => "Required value".to_owned(),
-            Problem::Required(remark) => format!("Required value: {remark}"),
-            Problem::Invalid(value, why) | Problem::WrongType(value, why) => {
-                format!("Invalid value: {}: {why}", shown(value))
-            }
-            Problem::InvalidText(text, why) => format!("Invalid value: {text}: {why}"),
-            Problem::NotSupported(value, choices) => unsupported(&shown(value), choices),
-            Problem::NotSupportedText(text, choices) => unsupported(text, choices),
-            Problem::Duplicate(value) => format!("Duplicate value: {}", shown(value)),
-            Problem::DuplicateText(text) => format!("Duplicate value: {text}"),
-            Problem::NotFound(value) => format!("Not found: {}", shown(value)),
-            Problem::Forbidden(why) => format!("Forbidden: {why}"),
-            Problem::TooLong(limit) => format!("Too long: may not be more than {limit} bytes"),
-            Problem::TooMany(count, limit) => format!("Too many: {count}: must have at most {limit} items"),
-        }
-    }
-}
-
-fn unsupported(value: &str, choices: &[Value]) -> String {
-    let choices: Vec<_> = choices.iter().map(shown).collect();
-    format!(
-        "Unsupported value: {value}: supported values: {}",
-        choices.join(", ")
-    )
-}
-
-/// Values stand in messages as JSON, objects and lists included.
-fn shown(value: &Value) -> String {
-    value.to_string()
-}
-
-/// Everything that is wrong with `value`, in the order of its fields.
-pub(crate) fn validate(schema: View<'_>, value: &Value, path: &str) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    walk(schema, value, path, &mut errors);
-    errors
-}
-
-fn walk(schema: View<'_>, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    let facts = schema.facts();
-    if value.is_null() && facts.nullable {
-        return;
-    }
-    if !fits(facts.kind, value) {
-        let wanted = type_name(facts.kind);
-        let found = found_type(value);
-        errors.push(FieldError::new(
-            path,
-            Problem::WrongType(
-                Value::String(found.to_owned()),
-                format!("{path} in body must be of type {wanted}: {found:?}"),
-            ),
-        ));
-        return;
-    }
-    if !facts.choices.is_empty() && !facts.choices.contains(value) {
-        errors.push(FieldError::new(
-            path,
-            Problem::NotSupported(value.clone(), facts.choices.clone()),
-        ));
-    }
-    if let Some(limits) = &facts.limits {
-        check_limits(limits, value, path, errors);
-    }
+    outcome.merge(check_alternatives(schema, value, old, path));
+    outcome.matches += 1;
     match value {
-        Value::Object(fields) => {
-            for name in facts
-                .required
-                .iter()
-                .filter(|name| !fields.contains_key(&***name))
+        Value::String(text) => {
+            check_text(schema, text, path, &mut outcome);
+            outcome.matches += 1;
+            if let Some(format) = &schema.facts().format
+                && let Some(good) = formats::check(format, text)
             {
-                errors.push(FieldError::new(
-                    join(path, name),
-                    Problem::Required(String::new()),
-                ));
-            }
-            for (name, field) in fields {
-                if let Some(property) = schema.property(name) {
-                    walk(property, field, &join(path, name), errors);
-                } else if let Some(inner) = schema.additional() {
-                    walk(inner, field, &join(path, name), errors);
+                if !good {
+                    outcome.wrong_type(path, format, text);
                 }
+                outcome.matches += 1;
             }
+        }
+        Value::Number(given) => {
+            outcome.merge(number::check(schema, given, path));
+            outcome.matches += 2;
         }
         Value::Array(items) => {
-            if let Some(inner) = schema.items() {
-                for (index, item) in items.iter().enumerate() {
-                    walk(inner, item, &format!("{path}[{index}]"), errors);
-                }
-            }
-            check_unique(&facts.list, items, path, errors);
+            outcome.merge(check_items(schema, items, old, path));
+            outcome.matches += 2;
         }
         _ => {}
     }
+    check_choices(schema, value, path, &mut outcome);
+    outcome.matches += 1;
+    if let Value::Object(fields) = value {
+        outcome.merge(check_fields(schema, fields, old, path));
+        outcome.matches += 1;
+    }
+    outcome.matches += 1;
+    outcome
 }
 
-fn check_limits(limits: &Limits, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    let mut complain = |what: String| {
-        errors.push(FieldError::new(
-            path,
-            Problem::Invalid(value.clone(), format!("{path} in body {what}")),
-        ));
-    };
-    if let Some(number) = value.as_f64() {
-        if let Some(minimum) = limits.minimum {
-            if limits.exclusive_minimum && number <= minimum {
-                complain(format!("should be greater than {minimum}"));
-            } else if number < minimum {
-                complain(format!("should be greater than or equal to {minimum}"));
-            }
+/// Counts as a match where the type fits.
+fn check_type(schema: View<'_>, value: &Value, path: &str) -> Outcome {
+    let mut outcome = Outcome::default();
+    let types = schema.types();
+    let wanted = || types.join(",");
+    let has = |name: &str| types.contains(&name);
+    if value.is_null() {
+        if !types.is_empty() && !schema.facts().nullable {
+            outcome.wrong_type(path, &wanted(), "null");
+        } else {
+            outcome.matches = 1;
         }
-        if let Some(maximum) = limits.maximum {
-            if limits.exclusive_maximum && number >= maximum {
-                complain(format!("should be less than {maximum}"));
-            } else if number > maximum {
-                complain(format!("should be less than or equal to {maximum}"));
-            }
-        }
-        if let Some(factor) = limits
-            .multiple_of
-            .filter(|factor| (number / factor).fract() != 0.0)
-        {
-            complain(format!("should be a multiple of {factor}"));
-        }
+        return outcome;
     }
-    if let Some(text) = value.as_str() {
-        let length = text.chars().count() as u64;
-        if let Some(least) = limits.min_length.filter(|least| length < *least) {
-            complain(format!("should be at least {least} chars long"));
-        }
-        if let Some((pattern, _)) = limits.pattern.as_ref().filter(|(_, regex)| !regex.is_match(text)) {
-            complain(format!("should match '{pattern}'"));
-        }
-        if let Some(most) = limits.max_length.filter(|most| length > *most) {
-            errors.push(FieldError::new(path, Problem::TooLong(most)));
-        }
+    let (found, size) = found_type(value);
+    let whole = found == "number" && value.as_f64().is_some_and(number::is_whole);
+    let fits = has(found) || (whole && has("integer")) || (found == "integer" && has("number"));
+    let textual = matches!(value, Value::String(_) | Value::Array(_));
+    match schema.facts().format.as_deref() {
+        Some(format) if !textual && !fits && size != format => outcome.wrong_type(path, format, size),
+        // A format speaks for the type of a text; that it lets lists pass too is the library's.
+        Some(_) if textual && !has("number") && !has("integer") => outcome.matches = 1,
+        _ if !fits => outcome.wrong_type(path, &wanted(), found),
+        _ => outcome.matches = 1,
     }
-    let mut complain = |what: String| {
-        errors.push(FieldError::new(
-            path,
-            Problem::Invalid(value.clone(), format!("{path} in body {what}")),
-        ));
-    };
-    if let Some(items) = value.as_array() {
-        if let Some(least) = limits.min_items.filter(|least| (items.len() as u64) < *least) {
-            complain(format!("should have at least {least} items"));
-        }
-        if let Some(most) = limits.max_items.filter(|most| items.len() as u64 > *most) {
-            errors.push(FieldError::new(path, Problem::TooMany(items.len(), most)));
-        }
-    } else if let Some(fields) = value.as_object() {
-        if let Some(least) = limits
-            .min_properties
-            .filter(|least| (fields.len() as u64) < *least)
-        {
-            complain(format!("should have at least {least} properties"));
-        }
-        if let Some(most) = limits.max_properties.filter(|most| fields.len() as u64 > *most) {
-            complain(format!("should have at most {most} properties"));
-        }
-    }
+    outcome
 }
 
-fn check_unique(list: &ListType, items: &[Value], path: &str, errors: &mut Vec<FieldError>) {
-    let identity = |item: &Value| match list {
-        ListType::Atomic => None,
-        ListType::Set => Some(item.clone()),
-        ListType::Map(keys) => Some(Value::Object(
-            keys.iter()
-                .filter_map(|key| Some((key.to_string(), item.get(&**key)?.clone())))
-                .collect(),
-        )),
-    };
-    let mut seen = HashSet::new();
-    for (index, item) in items.iter().enumerate() {
-        let Some(identity) = identity(item) else { return };
-        if !seen.insert(identity.to_string()) {
-            errors.push(FieldError::new(
-                format!("{path}[{index}]"),
-                Problem::Duplicate(identity),
-            ));
-        }
-    }
-}
-
-fn fits(kind: Type, value: &Value) -> bool {
-    let integral = || value.as_f64().is_some_and(|number| number.fract() == 0.0);
-    match kind {
-        Type::Any => true,
-        Type::Object => value.is_object(),
-        Type::Array => value.is_array(),
-        Type::String => value.is_string(),
-        Type::Integer => integral(),
-        Type::Number => value.is_number(),
-        Type::Boolean => value.is_boolean(),
-        Type::IntOrString => value.is_string() || integral(),
-        Type::NumberOrString => value.is_string() || value.is_number(),
-    }
-}
-
-fn type_name(kind: Type) -> &'static str {
-    match kind {
-        Type::Any => "any",
-        Type::Object => "object",
-        Type::Array => "array",
-        Type::String => "string",
-        Type::Integer => "integer",
-        Type::Number => "number",
-        Type::Boolean => "boolean",
-        Type::IntOrString => "integer,string",
-        Type::NumberOrString => "number,string",
-    }
-}
-
-fn found_type(value: &Value) -> &'static str {
+/// The JSON type of a value, and what Go would call its size.
+fn found_type(value: &Value) -> (&'static str, &'static str) {
     match value {
-        Value::Null => "null",
-        Value::Bool(_) => "boolean",
-        Value::Number(number) if number.is_f64() => "number",
-        Value::Number(_) => "integer",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
+        Value::Null => ("null", ""),
+        Value::Bool(_) => ("boolean", ""),
+        Value::Number(number) if number.is_i64() => ("integer", "int64"),
+        Value::Number(_) => ("number", "float64"),
+        Value::String(_) => ("string", ""),
+        Value::Array(_) => ("array", ""),
+        Value::Object(_) => ("object", ""),
     }
 }
 
-fn join(path: &str, name: &str) -> String {
-    if path.is_empty() {
-        name.to_owned()
-    } else {
-        format!("{path}.{name}")
+fn check_alternatives(schema: View<'_>, value: &Value, old: Option<&Value>, path: &str) -> Outcome {
+    let mut outcome = Outcome::default();
+    let Some(nested) = &schema.facts().nested else {
+        outcome.matches = 1;
+        return outcome;
+    };
+    // The nested schemas describe the same value: what it replaces is the same too, but it is not forgiven here.
+    let of = |id: &NodeId| check_strictly(schema.at(*id), value, old, path);
+    if !nested.any_of.is_empty() {
+        match closest(nested.any_of.iter().map(of)) {
+            Ok(fitting) => outcome.merge(fitting),
+            Err(closest) => {
+                outcome.remark(format!("{path:?} must validate at least one schema (anyOf)"));
+                outcome.merge(closest);
+            }
+        }
     }
+    if !nested.one_of.is_empty() {
+        let mut results: Vec<_> = nested.one_of.iter().map(of).collect();
+        let fitting = results.iter().filter(|result| result.is_good()).count();
+        let found = match fitting {
+            0 => "Found none valid".to_owned(),
+            count => format!("Found {count} valid alternatives"),
+        };
+        if fitting == 1 {
+            let place = results.iter().position(Outcome::is_good).expect("one fits");
+            outcome.merge(results.swap_remove(place));
+        } else {
+            outcome.remark(format!(
+                "{path:?} must validate one and only one schema (oneOf). {found}"
+            ));
+            if fitting == 0
+                && let Err(closest) = closest(results.into_iter())
+            {
+                outcome.merge(closest);
+            }
+        }
+    }
+    if !nested.all_of.is_empty() {
+        let results: Vec<_> = nested.all_of.iter().map(of).collect();
+        let fitting = results.iter().filter(|result| result.is_good()).count();
+        let all = fitting == results.len();
+        for result in results {
+            outcome.merge(result);
+        }
+        if !all {
+            let none = if fitting == 0 { ". None validated" } else { "" };
+            outcome.remark(format!("{path:?} must validate all the schemas (allOf){none}"));
+        }
+    }
+    if nested.not.as_ref().is_some_and(|not| of(not).is_good()) {
+        outcome.remark(format!("{path:?} must not validate the schema (not)"));
+    }
+    outcome.matches += 1;
+    outcome
+}
+
+/// The first result without a mistake, or the one that fits most of the value.
+fn closest(results: impl Iterator<Item = Outcome>) -> Result<Outcome, Outcome> {
+    let mut best: Option<Outcome> = None;
+    for result in results {
+        if result.is_good() {
+            return Ok(result);
+        }
+        if best.as_ref().is_none_or(|best| result.matches > best.matches) {
+            best = Some(result);
+        }
+    }
+    Err(best.unwrap_or_default())
+}
+
+/// Only the first mistake of a text is told.
+fn check_text(schema: View<'_>, text: &str, path: &str, outcome: &mut Outcome) {
+    let Some(limits) = &schema.facts().limits else {
+        return;
+    };
+    let length = text.chars().count() as u64;
+    if let Some(most) = limits.max_length.filter(|most| length > *most) {
+        let what = format!("should be at most {most} chars long");
+        outcome.problem(path, &what, Problem::TooLong(most));
+    } else if let Some(least) = limits.min_length.filter(|least| length < *least) {
+        let why = format!("{path} in body should be at least {least} chars long");
+        outcome.invalid(path, text, why);
+    } else if let Some((pattern, _)) = limits.pattern.as_ref().filter(|(_, regex)| !regex.is_match(text)) {
+        outcome.invalid(path, text, format!("{path} in body should match '{pattern}'"));
+    }
+}
+
+fn check_choices(schema: View<'_>, value: &Value, path: &str, outcome: &mut Outcome) {
+    let choices = &schema.facts().choices;
+    if choices.is_empty() || choices.iter().any(|choice| is_choice(value, choice)) {
+        return;
+    }
+    let texts: Vec<Value> = choices
+        .iter()
+        .map(|choice| match choice {
+            Value::String(_) => choice.clone(),
+            other => other.to_string().into(),
+        })
+        .collect();
+    let what = format!(
+        "should be one of {}",
+        crate::golang::printed(&choices.clone().into())
+    );
+    outcome.problem(path, &what, Problem::NotSupported(value.clone(), texts));
+}
+
+/// Numbers are compared as what the choice is: `3.7` is the choice `3`.
+fn is_choice(value: &Value, choice: &Value) -> bool {
+    match (value, choice) {
+        (Value::Null, _) => false,
+        (Value::Number(given), Value::Number(wanted)) => match wanted.as_i64() {
+            #[expect(clippy::cast_possible_truncation, reason = "as Go converts it")]
+            Some(wanted) => {
+                let given = given
+                    .as_i64()
+                    .or_else(|| given.as_f64().map(|given| given as i64));
+                given == Some(wanted)
+            }
+            None => given.as_f64() == wanted.as_f64(),
+        },
+        _ => value == choice,
+    }
+}
+
+fn check_items(schema: View<'_>, items: &[Value], old: Option<&Value>, path: &str) -> Outcome {
+    let mut outcome = Outcome::default();
+    if let Some(inner) = schema.items() {
+        let before = old.and_then(Value::as_array);
+        for (index, item) in items.iter().enumerate() {
+            let old = before.and_then(|before| same_item(&schema.facts().list, before, item));
+            outcome.merge(check(inner, item, old, &format!("{path}[{index}]")));
+        }
+    }
+    let count = items.len();
+    if let Some(limits) = &schema.facts().limits {
+        if let Some(least) = limits.min_items.filter(|least| (count as u64) < *least) {
+            let why = format!("{path} in body should have at least {least} items");
+            outcome.invalid(path, count, why);
+        }
+        if let Some(most) = limits.max_items.filter(|most| count as u64 > *most) {
+            let what = format!("should have at most {most} items");
+            outcome.problem(path, &what, Problem::TooMany(count, most));
+        }
+    }
+    outcome
+}
+
+/// The item that a new one takes the place of.
+fn same_item<'a>(list: &ListType, before: &'a [Value], item: &Value) -> Option<&'a Value> {
+    let ListType::Map(keys) = list else { return None };
+    before
+        .iter()
+        .find(|old| keys.iter().all(|key| old.get(&**key) == item.get(&**key)))
+}
+
+fn check_fields(schema: View<'_>, fields: &Map<String, Value>, old: Option<&Value>, path: &str) -> Outcome {
+    let mut outcome = Outcome::default();
+    let facts = schema.facts();
+    let count = fields.len();
+    if let Some(limits) = &facts.limits {
+        if let Some(least) = limits.min_properties.filter(|least| (count as u64) < *least) {
+            let why = format!("{path} in body should have at least {least} properties");
+            outcome.invalid(path, count, why);
+        }
+        if let Some(most) = limits.max_properties.filter(|most| count as u64 > *most) {
+            let what = format!("should have at most {most} properties");
+            outcome.problem(path, &what, Problem::TooMany(count, most));
+        }
+    }
+    // What is inside `apiVersion` and `kind` may have been another before: they are converted.
+    let before = |name: &str| {
+        old.filter(|_| !path.is_empty() || !matches!(name, "apiVersion" | "kind"))?
+            .get(name)
+    };
+    for (name, field) in fields.iter().filter(|(name, _)| schema.property(name).is_none()) {
+        if facts.is_closed() {
+            let why = format!("{path}.{name} in body is a forbidden property");
+            outcome.invalid(path, name.as_str(), why);
+        } else if let Some(inner) = schema.additional() {
+            outcome.merge(check(inner, field, before(name), &format!("{path}.{name}")));
+        }
+    }
+    for (name, field) in fields {
+        if let Some(property) = schema.property(name) {
+            let place = if path.is_empty() {
+                name.clone()
+            } else {
+                format!("{path}.{name}")
+            };
+            outcome.merge(check(property, field, before(name), &place));
+        }
+    }
+    for name in facts
+        .required
+        .iter()
+        .filter(|name| !fields.contains_key(&***name))
+    {
+        let place = format!("{path}.{name}");
+        outcome.problem(&place, "is required", Problem::Required(String::new()));
+    }
+    outcome
 }
 
 #[cfg(test)]
@@ -308,58 +326,101 @@ mod tests {
 
     use super::{super::Schema, *};
 
+    fn said(schema: &Value, value: &Value, old: Option<&Value>) -> Vec<String> {
+        let schema = Schema::of_crd(schema).expect("valid");
+        let errors = validate(schema.view(), value, old, "");
+        errors
+            .iter()
+            .map(|e| format!("{}: {}", e.field, e.message()))
+            .collect()
+    }
+
     #[test]
     fn each_wrong_field_is_told_in_the_servers_words() {
-        let schema = Schema::of_crd(&json!({"type": "object", "required": ["name"], "properties": {
+        let schema = json!({"type": "object", "required": ["name"], "properties": {
             "name": {"type": "string"},
             "replicas": {"type": "integer", "minimum": 1, "maximum": 10},
             "color": {"type": "string", "enum": ["red", "blue"]},
-            "ports": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
-                      "items": {"type": "object", "properties": {"k": {"type": "string"}}}},
+            "size": {"type": "integer", "enum": [1, 2]},
             "code": {"type": "string", "pattern": "^a+$", "maxLength": 3},
             "either": {"x-kubernetes-int-or-string": true},
-        }}))
-        .expect("valid");
-        let said = |value: Value| {
-            let errors = validate(schema.view(), &value, "spec");
-            errors
-                .iter()
-                .map(|e| format!("{}: {}", e.field, e.message()))
-                .collect::<Vec<_>>()
-        };
+            "when": {"type": "string", "format": "date-time"},
+            "map": {"type": "object", "additionalProperties": {"type": "integer"}},
+            "none": {"type": "object", "additionalProperties": false},
+        }});
         let cases = [
             (json!({"name": "x", "replicas": 3, "either": "50%"}), vec![]),
-            (json!({}), vec!["spec.name: Required value"]),
-            (
-                json!({"name": "x", "replicas": 0}),
-                vec![
-                    "spec.replicas: Invalid value: 0: spec.replicas in body should be greater than or equal to 1",
-                ],
-            ),
+            (json!({}), vec!["name: Required value"]),
             (
                 json!({"name": "x", "replicas": "3"}),
                 vec![
-                    r#"spec.replicas: Invalid value: "string": spec.replicas in body must be of type integer: "string""#,
+                    r#"replicas: Invalid value: "string": replicas in body must be of type integer: "string""#,
                 ],
             ),
             (
                 json!({"name": "x", "color": "green"}),
-                vec![r#"spec.color: Unsupported value: "green": supported values: "red", "blue""#],
+                vec![r#"color: Unsupported value: "green": supported values: "red", "blue""#],
             ),
             (
-                json!({"name": "x", "ports": [{"k": "a"}, {"k": "b"}, {"k": "a"}]}),
-                vec![r#"spec.ports[2]: Duplicate value: {"k":"a"}"#],
+                json!({"name": "x", "size": 3}),
+                vec![r#"size: Unsupported value: 3: supported values: "1", "2""#],
             ),
             (
                 json!({"name": "x", "code": "bbbb"}),
-                vec![
-                    r#"spec.code: Invalid value: "bbbb": spec.code in body should match '^a+$'"#,
-                    "spec.code: Too long: may not be more than 3 bytes",
-                ],
+                vec!["code: Too long: may not be more than 3 bytes"],
+            ),
+            (
+                json!({"name": "x", "when": 5}),
+                vec![r#"when: Invalid value: "int64": when in body must be of type date-time: "int64""#],
+            ),
+            (json!({"name": "x", "when": ["not", "a", "time"]}), vec![]),
+            (
+                json!({"name": "x", "map": {"k": true}}),
+                vec![r#"map.k: Invalid value: "boolean": map.k in body must be of type integer: "boolean""#],
+            ),
+            (
+                json!({"name": "x", "none": {"k": 1}}),
+                vec![r#"none: Invalid value: "k": none.k in body is a forbidden property"#],
             ),
         ];
         for (value, expected) in cases {
-            assert_eq!(said(value.clone()), expected, "{value}");
+            assert_eq!(said(&schema, &value, None), expected, "{value}");
         }
+    }
+
+    #[test]
+    fn the_alternative_that_comes_closest_shows_its_mistakes() {
+        let schema = json!({"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}},
+            "anyOf": [{"required": ["a"]}, {"properties": {"b": {"minLength": 3}}}]});
+        assert_eq!(
+            said(&schema, &json!({"b": "x"}), None),
+            [
+                r#"<nil>: Invalid value: "": "" must validate at least one schema (anyOf)"#,
+                r#"b: Invalid value: "x": b in body should be at least 3 chars long"#,
+            ]
+        );
+    }
+
+    #[test]
+    fn what_was_wrong_before_is_forgiven_until_it_changes() {
+        let schema = json!({"type": "object", "properties": {"n": {"type": "integer", "maximum": 5}, "o": {"type": "string"},
+            "l": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
+                  "items": {"type": "object", "properties": {"k": {"type": "string"}, "v": {"type": "integer", "maximum": 1}}}}}});
+        let old = json!({"n": 9, "l": [{"k": "a", "v": 9}]});
+        assert_eq!(
+            said(
+                &schema,
+                &json!({"n": 9, "o": "x", "l": [{"k": "b", "v": 1}, {"k": "a", "v": 9}]}),
+                Some(&old)
+            ),
+            Vec::<String>::new()
+        );
+        assert_eq!(
+            said(&schema, &json!({"n": 8, "l": [{"k": "b", "v": 9}]}), Some(&old)),
+            [
+                "l[0].v: Invalid value: 9: l[0].v in body should be less than or equal to 1",
+                "n: Invalid value: 8: n in body should be less than or equal to 5",
+            ]
+        );
     }
 }

@@ -7,7 +7,7 @@ mod workloads;
 
 use serde_json::{Map, Value, json};
 
-use crate::{object::Object, registry::Resource};
+use crate::{crd, object::Object, registry::Resource};
 
 /// The status that a new object begins with; none if the client may bring one.
 pub(crate) fn first_status(resource: &Resource, object: &Object, now: &str) -> Option<Value> {
@@ -19,20 +19,7 @@ pub(crate) fn first_status(resource: &Resource, object: &Object, now: &str) -> O
         ("", "PersistentVolume") => json!({"phase": "Pending", "lastPhaseTransitionTime": now}),
         // A kubelet registers its node with the status it has.
         ("", "Node") => return None,
-        ("apiextensions.k8s.io", "CustomResourceDefinition") => {
-            let versions = object.fields().get("spec").map(|spec| &spec["versions"]);
-            let stored = versions
-                .and_then(Value::as_array)
-                .into_iter()
-                .flatten()
-                .filter(|version| version["storage"] == true)
-                .map(|version| version["name"].clone());
-            json!({
-                "conditions": null,
-                "acceptedNames": {"plural": "", "kind": ""},
-                "storedVersions": stored.collect::<Vec<_>>(),
-            })
-        }
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => crd::first_status(object),
         _ if !resource.has_status() => return None,
         _ => json!({}),
     })

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
 use crate::{
+    crd,
     media::{self, Encoding},
     object::Object,
     patch::PatchKind,
@@ -47,7 +48,21 @@ impl ScalePaths {
 impl Api {
     pub(super) fn get_scale(&self, target: &Target) -> Result<Answer, Status> {
         let object = self.current(target)?.object.decode();
-        Ok(Answer::value(200, &scale(&object, &target.resource)))
+        let resource = &target.resource;
+        if resource.custom {
+            check_paths(&object, resource)?;
+            let paths = ScalePaths::of(resource);
+            if Value::Object(object.fields().clone())
+                .pointer(&paths.wanted)
+                .is_none()
+            {
+                return Err(Status::internal(format!(
+                    "the spec replicas field {:?} does not exist",
+                    paths.wanted.replace('/', ".")
+                )));
+            }
+        }
+        Ok(Answer::value(200, &scale(&object, resource)))
     }
 
     pub(super) fn update_scale(
@@ -86,7 +101,16 @@ impl Api {
         let resource = &target.resource;
         let paths = ScalePaths::of(resource);
         let entry = self.modify(target, options, |object| {
-            let wanted = change(scale(object, resource))?;
+            let mut current = scale(object, resource);
+            let unset = resource.custom
+                && Value::Object(object.fields().clone())
+                    .pointer(&paths.wanted)
+                    .is_none();
+            if unset {
+                check_paths(object, resource)?;
+                current["spec"]["replicas"] = UNSET.into();
+            }
+            let wanted = change(current)?;
             let name = wanted["metadata"]["name"].as_str().unwrap_or_default();
             if !name.is_empty() && *name != *target.name {
                 return Err(Status::bad_request(format!(
@@ -99,7 +123,14 @@ impl Api {
                 return Err(Status::modified(resource, &target.name));
             }
             let replicas = wanted["spec"]["replicas"].as_i64().unwrap_or(0);
-            if replicas < 0 {
+            if unset && replicas == UNSET {
+                return Err(Status::bad_request(format!(
+                    "the spec replicas field {:?} cannot be empty",
+                    paths.wanted.replace('/', ".")
+                )));
+            }
+            // A custom resource is checked as a whole, in other words.
+            if replicas < 0 && !resource.custom {
                 let problem = Problem::Invalid(replicas.into(), "must be greater than or equal to 0".into());
                 let errors = [FieldError::new("spec.replicas", problem)];
                 return Err(Status::invalid("autoscaling", "Scale", &target.name, &errors));
@@ -109,6 +140,21 @@ impl Api {
         })?;
         Ok(Answer::value(200, &scale(&entry, resource)))
     }
+}
+
+/// The number that stands for none while a patch is applied.
+const UNSET: i64 = i32::MIN as i64;
+
+/// Refuses to show a scale of fields that are no numbers and texts.
+fn check_paths(object: &Object, resource: &Resource) -> Result<(), Status> {
+    let paths = ScalePaths::of(resource);
+    let number = |path: &str| crd::find(object, path, "int64", Value::is_i64);
+    let text = |path: &str| crd::find(object, path, "string", Value::is_string);
+    number(&paths.wanted)
+        .and_then(|_| number(&paths.actual))
+        .and_then(|_| paths.selector.as_deref().map_or(Ok(None), text))
+        .map(|_| ())
+        .map_err(Status::unexplained)
 }
 
 /// What the scale of an object shows.

@@ -4,12 +4,11 @@ use serde_json::{Map, Value};
 
 use super::FieldValidation;
 use crate::{
-    defaults, golang,
+    crd, defaults, golang,
     media::{self, Encoding},
     object::Object,
-    particular,
-    registry::{Resource, is_kind, object_meta},
-    schema::{self, FieldError, Problem, Source, fill_defaults, prune, validate},
+    registry::{Resource, is_kind},
+    schema::{self, FieldError, Problem, Source},
     status::Status,
     validation,
 };
@@ -43,7 +42,7 @@ pub(super) fn conform(
     source: Source,
 ) -> Result<(Object, Vec<String>), String> {
     let mut unknown = if resource.custom {
-        prune_custom(&mut value, resource)?
+        crd::accept(resource, &mut value)?
     } else {
         match &resource.schema {
             Some(schema) => schema::decode(schema.view(), &mut value, source)?,
@@ -53,33 +52,13 @@ pub(super) fn conform(
     let mut object =
         Object::new(value).ok_or("json: cannot unmarshal into an object with metadata".to_owned())?;
     defaults::fill(resource, &mut object);
-    unknown.sort_unstable();
+    if !resource.custom {
+        unknown.sort_unstable();
+    }
     for path in &mut unknown {
         *path = format!("unknown field {path:?}");
     }
     Ok((object, unknown))
-}
-
-/// Drops what a CRD's schema does not know, and fills in its defaults.
-fn prune_custom(value: &mut Value, resource: &Resource) -> Result<Vec<String>, String> {
-    let fields = value.as_object_mut().ok_or("not an object")?;
-    // Whatever the kind, metadata is one of Go's structs.
-    let mut metadata = fields.remove("metadata").unwrap_or_default();
-    let mut unknown = schema::decode(object_meta().view(), &mut metadata, Source::Json)?;
-    for path in &mut unknown {
-        path.insert_str(0, "metadata.");
-    }
-    if let Some(schema) = &resource.schema {
-        // Kind and version are checked by whoever decodes; a CRD's schema need not describe them.
-        let head = ["apiVersion", "kind"].map(|key| (key, fields.remove(key)));
-        unknown.extend(prune(schema.view(), value));
-        fill_defaults(schema.view(), value);
-        for (key, text) in head {
-            value[key] = text.unwrap_or_default();
-        }
-    }
-    value["metadata"] = metadata;
-    Ok(unknown)
 }
 
 /// Brings a built-in kind's object back into the form that Go gives it, after the server has changed it.
@@ -107,26 +86,30 @@ pub(super) fn judge(problems: Vec<String>, validation: FieldValidation) -> Resul
     }
 }
 
-/// What is wrong with an object that is about to be written.
-pub(super) fn check(object: &Object, resource: &Resource) -> Vec<FieldError> {
-    let mut errors = validation::metadata(object, resource);
-    if let Some(schema) = resource.schema.as_ref().filter(|_| resource.custom) {
-        let root = schema.view();
-        for name in root
-            .facts()
-            .required
-            .iter()
-            .filter(|name| !object.fields().contains_key(&***name))
-        {
-            errors.push(FieldError::new(&**name, Problem::Required(String::new())));
-        }
-        for (name, field) in object.fields().iter().filter(|(name, _)| *name != "metadata") {
-            if let Some(property) = root.property(name) {
-                errors.extend(validate(property, field, name));
-            }
-        }
+/// What is wrong with an object that is about to be written, over another one or not.
+pub(super) fn check(
+    resource: &Resource,
+    subresource: &str,
+    object: &Object,
+    old: Option<&Object>,
+) -> Vec<FieldError> {
+    let is_status = subresource == "status";
+    if resource.custom {
+        let part = if is_status {
+            crd::Part::Status
+        } else {
+            crd::Part::Whole
+        };
+        return crd::check_object(resource, object, old, part);
     }
-    errors.extend(particular::check(resource, object));
+    let mut errors = validation::metadata(object, resource);
+    if crd::is_definition(resource) {
+        errors.extend(if is_status {
+            crd::check_status(object)
+        } else {
+            crd::check(object, old)
+        });
+    }
     errors
 }
 
@@ -203,6 +186,12 @@ fn check_custom_kind(
 ) -> Result<(), Status> {
     if kind.is_empty() {
         return Err(media::without_kind(body, &resource.kind));
+    }
+    if version.is_empty() {
+        return Err(Status::bad_request(format!(
+            "the API version in the data () does not match the expected API version ({})",
+            resource.api_version()
+        )));
     }
     if *kind != *resource.kind && version == resource.api_version() {
         let name = fields

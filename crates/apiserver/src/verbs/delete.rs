@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Answer, Api, DeleteOptions, ListOptions, options::Propagation, rendered};
 use crate::{
+    crd,
     object::Object,
     particular,
     registry::Resource,
@@ -106,9 +107,12 @@ impl Api {
         check_preconditions(resource, entry, &old, options)?;
         let mut object = old.clone();
         let default = resource.strategy.orphans.then_some(Propagation::Orphan);
-        set_propagation(&mut object, options.propagation.or(default));
+        // A definition's objects go with it, whatever is wished for.
+        if !crd::is_definition(resource) {
+            set_propagation(&mut object, options.propagation.or(default));
+        }
         if !old.is_deleting() {
-            particular::prepare_deletion(resource, &mut object);
+            particular::prepare_deletion(resource, &mut object, &self.world.now_text());
         }
         let grace = particular::grace_seconds(resource, &object, options.grace_seconds);
         let waits = object.finalizers().next().is_some() || particular::holds(resource, &object) || grace > 0;
@@ -158,10 +162,16 @@ impl Api {
             .get("deletionGracePeriodSeconds")
             .and_then(Value::as_i64)
             .unwrap_or(0);
+        if object.is_deleting() && crd::is_definition(resource) {
+            // The first deletion of a definition is not an ordinary one; the second is.
+            object.set_meta("deletionGracePeriodSeconds", 0);
+            return;
+        }
         if object.is_deleting() && grace >= earlier {
             return;
         }
-        if !object.is_deleting() && object.metadata().contains_key("generation") {
+        let counts = object.metadata().contains_key("generation") && !crd::is_definition(resource);
+        if !object.is_deleting() && counts {
             let generation = object.metadata()["generation"].as_i64().unwrap_or(0);
             object.set_meta("generation", generation + 1);
         }

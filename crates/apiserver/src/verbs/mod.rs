@@ -26,6 +26,7 @@ pub(crate) use watch::WatchStream;
 
 use crate::{
     admission::Accounts,
+    crd,
     registry::{Registry, Resource},
     request::Target,
     schema::FieldError,
@@ -85,8 +86,9 @@ impl Api {
     pub(crate) fn current(&self, target: &Target) -> Result<Arc<Entry>, Status> {
         let key = Key::new(&target.namespace, &target.name);
         let resource = &target.resource;
-        self.storage
-            .get(&resource.table, &key)
+        let entry = self.storage.get(&resource.table, &key);
+        entry
+            .map(|entry| crd::seen(resource, entry))
             .ok_or_else(|| Status::not_found(resource, &target.name))
     }
 }

@@ -12,6 +12,7 @@ use super::{
     rendered,
 };
 use crate::{
+    crd,
     registry::Resource,
     request::{Query, Target},
     selector::Selector,
@@ -114,9 +115,10 @@ impl Api {
         let mut entries = Vec::new();
         let mut shown = snapshot
             .range(namespace, after.as_ref())
+            .map(|entry| crd::seen(&target.resource, entry.clone()))
             .filter(|e| selector.matches(&e.object));
         let limit = options.limit.unwrap_or(usize::MAX);
-        entries.extend(shown.by_ref().take(limit).cloned());
+        entries.extend(shown.by_ref().take(limit));
         let rest = if options.limit.is_some() { shown.count() } else { 0 };
         let next = entries.last().filter(|_| rest > 0).map(|last| Next {
             token: Token::after(&last.key, snapshot.revision, namespace).text(),

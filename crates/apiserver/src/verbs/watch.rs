@@ -13,6 +13,7 @@ use tokio::{
 
 use super::{ListOptions, options::At, rendered};
 use crate::{
+    crd,
     request::Target,
     selector::Selector,
     server::Shared,
@@ -29,6 +30,9 @@ const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 
 /// No watch is longer, whatever its client asks for: times beyond the clock's range cannot be waited for.
 const LONGEST: Duration = Duration::from_hours(24 * 365);
+
+/// How long a watch goes on after its kind was changed or went, as in the real server (`crdHandler.tearDown`).
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// How many events are taken from the history at a time.
 const BATCH: usize = 64;
@@ -58,6 +62,8 @@ pub(crate) struct WatchStream {
     failed: bool,
     /// One of the server's places for watches; free again when this watch is dropped.
     _place: OwnedSemaphorePermit,
+    /// Ends when a custom resource is served no more as it was; none for built-in ones, and after that.
+    alive: Option<tokio::sync::watch::Receiver<()>>,
 }
 
 /// Something to be shown.
@@ -128,6 +134,11 @@ impl WatchStream {
                 .then(|| ends.checked_sub(LAST_BOOKMARK).unwrap_or(now).max(now)),
             failed: false,
             _place: place,
+            alive: target
+                .resource
+                .defined
+                .as_ref()
+                .map(|defined| defined.alive.clone()),
             api,
         };
         match (options.at, options.send_initial_events) {
@@ -147,9 +158,10 @@ impl WatchStream {
         let namespace = Some(&*self.target.namespace).filter(|namespace| !namespace.is_empty());
         let shown = snapshot
             .range(namespace, None)
+            .map(|entry| crd::seen(&self.target.resource, entry.clone()))
             .filter(|e| self.selector.matches(&e.object));
         self.backlog
-            .extend(shown.map(|entry| Item::Change(Kind::Added, entry.clone())));
+            .extend(shown.map(|entry| Item::Change(Kind::Added, entry)));
         self.cursor = snapshot.revision;
         if announce_end && self.bookmarks {
             let bookmark = self.bookmark(json!({INITIAL_END: "true"}));
@@ -193,6 +205,10 @@ impl WatchStream {
             tokio::select! {
                 biased;
                 changed = self.changes.changed() => changed.ok()?,
+                () = end_of(&mut self.alive) => {
+                    self.alive = None;
+                    self.ends = self.ends.min(Instant::now() + LAST_WORDS);
+                }
                 () = sleep_until(self.ends) => return None,
                 () = sleep_until(bookmark_at), if self.bookmarks => self.send_bookmark(),
             }
@@ -229,16 +245,18 @@ impl WatchStream {
 
     /// An event from the selector's point of view.
     fn shown(&self, event: &Event) -> Option<Item> {
+        let seen = |entry: &Arc<Entry>| crd::seen(&self.target.resource, entry.clone());
+        let (previous, current) = (event.previous.as_ref().map(seen), seen(&event.entry));
         let matches = |entry: &Arc<Entry>| self.selector.matches(&entry.object);
-        let was = event.previous.as_ref().is_some_and(matches);
-        let is = !event.deleted && matches(&event.entry);
+        let was = previous.as_ref().is_some_and(matches);
+        let is = !event.deleted && matches(&current);
         let (kind, entry) = match (was, is) {
-            (false, true) => (Kind::Added, event.entry.clone()),
-            (true, true) => (Kind::Modified, event.entry.clone()),
-            (true, false) if event.deleted => (Kind::Deleted, event.entry.clone()),
+            (false, true) => (Kind::Added, current),
+            (true, true) => (Kind::Modified, current),
+            (true, false) if event.deleted => (Kind::Deleted, current),
             // It left the selection: gone for this watcher, with its last matching state under the new revision.
             (true, false) => {
-                let mut last = event.previous.as_ref()?.object.decode();
+                let mut last = previous?.object.decode();
                 let object = last.encode(event.revision, &self.target.resource.selectable);
                 let (key, revision) = (event.entry.key.clone(), event.revision);
                 (
@@ -291,6 +309,14 @@ impl WatchStream {
         self.backlog
             .push_back(Item::Notice(notice("ERROR", &status.to_value())));
         self.failed = true;
+    }
+}
+
+/// Waits until what is watched is served no more; for ever where that cannot be.
+async fn end_of(alive: &mut Option<tokio::sync::watch::Receiver<()>>) {
+    match alive {
+        Some(alive) => while alive.changed().await.is_ok() {},
+        None => std::future::pending().await,
     }
 }
 

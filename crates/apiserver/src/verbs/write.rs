@@ -9,7 +9,7 @@ use super::{
     invalid, rendered,
 };
 use crate::{
-    admission, limits,
+    admission, crd, limits,
     media::Encoding,
     object::Object,
     particular,
@@ -69,7 +69,7 @@ impl Api {
             }
             strategies::named(resource, &mut object);
             let mut errors = validation::name(&object, resource.strategy.names);
-            errors.extend(check(&object, resource));
+            errors.extend(check(resource, "", &object, None));
             errors.extend(rules::check(resource, &object, None));
             if !errors.is_empty() {
                 return Err(invalid(resource, object.name(), &errors));
@@ -245,7 +245,7 @@ impl Api {
                     object.set_meta("generation", generation + 1);
                 }
             }
-            let errors = check(&object, resource);
+            let errors = check(resource, &target.subresource, &object, Some(&old));
             if !errors.is_empty() {
                 return Err(invalid(resource, &target.name, &errors));
             }
@@ -272,7 +272,8 @@ impl Api {
     ) -> Result<Option<Answer>, Status> {
         let resource = &target.resource;
         let mut errors = prepare_update(&mut object, old, target);
-        errors.extend(validation::repeated(check(&object, resource), resource));
+        let found = check(resource, &target.subresource, &object, Some(old));
+        errors.extend(validation::repeated(found, resource));
         // A subresource touches what is its own, and leaves the rest as it passed before.
         if target.subresource.is_empty() {
             errors.extend(rules::check(resource, &object, Some(old)));
@@ -312,7 +313,7 @@ impl Api {
         object
             .fields_mut()
             .insert("apiVersion".into(), old.fields()["apiVersion"].clone());
-        if object == *old {
+        if object == *old && self.is_stored_as(resource, &object, entry) {
             return Ok(Some(Answer::Object {
                 code: 200,
                 json: rendered(entry, resource),
@@ -334,6 +335,17 @@ impl Api {
         )
     }
 
+    /// Whether storing an object would leave what is stored as it is: not where its schema has changed since.
+    fn is_stored_as(&self, resource: &Resource, object: &Object, seen: &Entry) -> bool {
+        let stored = self.storage.get(&resource.table, &seen.key);
+        !resource.custom
+            || stored.is_some_and(|stored| {
+                let mut object = object.clone();
+                crd::to_stored(resource, &mut object);
+                stored.revision == seen.revision && object == stored.object.decode()
+            })
+    }
+
     /// Writes an object at the resource's storage version.
     pub(crate) fn commit(
         &self,
@@ -344,21 +356,38 @@ impl Api {
     ) -> Result<std::sync::Arc<Entry>, Conflict> {
         let key = Key::new(object.namespace(), object.name());
         versions::to_stored(resource, object);
+        // What goes is shown as it was stored, at whatever version that was.
+        let stored = self
+            .storage
+            .get(&resource.table, &key)
+            .filter(|_| resource.custom && change == Change::Remove);
+        if let Some(stored) = stored {
+            *object = stored.object.decode();
+        }
+        let removed = resource.custom && change == Change::Remove;
+        let form = if removed {
+            None
+        } else {
+            crd::to_stored(resource, object)
+        };
+        let (selectable, shape) = form.unwrap_or((&resource.selectable, 0));
         // All writers wait for each other inside: nothing is encoded there that can be before.
-        let mut draft = Some(object.draft(&resource.selectable));
-        self.storage.commit(
+        let mut draft = Some(object.draft(selectable));
+        let committed = self.storage.commit(
             &resource.table,
             &key,
             expect,
             change,
             &mut |revision: Revision| {
                 object.set_meta("resourceVersion", revision.to_string());
-                match draft.take() {
+                let encoded = match draft.take() {
                     Some(draft) => draft.at(revision),
-                    None => object.encode(revision, &resource.selectable),
-                }
+                    None => object.encode(revision, selectable),
+                };
+                encoded.with_shape(shape)
             },
-        )
+        );
+        committed.map(|entry| crd::seen(resource, entry))
     }
 
     /// What the server decides about a new object, whatever the client said.

@@ -706,9 +706,11 @@ fn custom(resource: &Resource, object: &Value, now: Timestamp) -> Vec<Value> {
 fn typed(value: &Value, kind: &str, now: Timestamp) -> Value {
     match (kind, value) {
         ("integer", Value::Number(number)) if number.is_i64() => value.clone(),
+        #[expect(clippy::cast_possible_truncation, reason = "as Go converts it")]
+        ("integer", Value::Number(number)) => (number.as_f64().unwrap_or_default() as i64).into(),
         ("number", Value::Number(_)) | ("boolean", Value::Bool(_)) => value.clone(),
         ("string", Value::String(text)) => text.as_str().into(),
-        ("string", Value::Null) => Value::Null,
+        ("string", Value::Null) => "<no value>".into(),
         ("string", other) => other.to_string().into(),
         ("date", Value::String(text)) => match text.parse::<Timestamp>() {
             Ok(_) => age::since(text, now).into(),

@@ -13,6 +13,8 @@ enum Step {
     Field(String),
     /// Negative from the end.
     Index(i64),
+    /// From one place to before another, negative ones from the end.
+    Slice(Option<i64>, Option<i64>),
     All,
     /// Items whose field at this path equals the value.
     Where(Vec<String>, Value),
@@ -70,6 +72,18 @@ impl Step {
                 };
                 place.and_then(|place| items.get(place)).into_iter().collect()
             }
+            Self::Slice(from, to) => {
+                let items = value.as_array().map_or(&[][..], Vec::as_slice);
+                let length = i64::try_from(items.len()).unwrap_or(i64::MAX);
+                let place = |at: i64| if at < 0 { at + length } else { at }.clamp(0, length);
+                let (from, to) = (place(from.unwrap_or(0)), place(to.unwrap_or(length)));
+                let count = usize::try_from(to - from).unwrap_or(0);
+                items
+                    .iter()
+                    .skip(usize::try_from(from).unwrap_or(0))
+                    .take(count)
+                    .collect()
+            }
             Self::All => match value {
                 Value::Array(items) => items.iter().collect(),
                 Value::Object(fields) => fields.values().collect(),
@@ -118,6 +132,16 @@ fn bracket(text: &str) -> Option<Step> {
     let text = text.trim();
     if text == "*" {
         return Some(Step::All);
+    }
+    if let Some((from, to)) = text
+        .split_once(':')
+        .filter(|_| !text.starts_with(['?', '\'', '"']))
+    {
+        let place = |text: &str| match text.trim() {
+            "" => Some(None),
+            number => number.parse().ok().map(Some),
+        };
+        return Some(Step::Slice(place(from)?, place(to)?));
     }
     if let Some(filter) = text.strip_prefix("?(").and_then(|t| t.strip_suffix(')')) {
         let (path, wanted) = filter.split_once("==")?;

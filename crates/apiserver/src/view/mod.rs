@@ -137,6 +137,10 @@ impl View {
             }),
             Self::Metadata => {
                 let items: Vec<_> = objects.map(|object| partial(&object)).collect();
+                let mut metadata = metadata.clone();
+                if let Some(fields) = metadata.as_object_mut() {
+                    fields.retain(|key, value| key != "continue" || *value != "");
+                }
                 json!({
                     "kind": "PartialObjectMetadataList",
                     "apiVersion": "meta.k8s.io/v1",

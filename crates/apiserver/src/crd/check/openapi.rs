@@ -1,0 +1,317 @@
+//! What CRDs do not allow in a schema although OpenAPI does, and what the extensions ask of each other.
+
+use serde_json::{Value, json};
+
+use super::{
+    super::{list, text},
+    Findings, dump, parts,
+};
+use crate::schema::Problem;
+
+const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
+
+/// What the root of a schema may have if the status is written apart, in Go's names.
+const AT_ROOT: [&str; 22] = [
+    "Description",
+    "Type",
+    "Format",
+    "Title",
+    "Maximum",
+    "ExclusiveMaximum",
+    "Minimum",
+    "ExclusiveMinimum",
+    "MaxLength",
+    "MinLength",
+    "Pattern",
+    "MaxItems",
+    "MinItems",
+    "UniqueItems",
+    "MultipleOf",
+    "Required",
+    "Items",
+    "Properties",
+    "ExternalDocs",
+    "Example",
+    "XPreserveUnknownFields",
+    "XValidations",
+];
+
+/// What holds for the schema at a place.
+#[derive(Clone, Copy, Default)]
+struct Place<'a> {
+    is_root: bool,
+    /// Inside the kind or the metadata of a resource.
+    inside_meta: bool,
+    /// Why defaults are not allowed.
+    no_defaults: Option<&'a str>,
+}
+
+pub(super) fn check(schema: &Value, path: &str, findings: &mut Findings) {
+    let place = Place {
+        is_root: true,
+        ..Place::default()
+    };
+    walk(schema, path, place, findings);
+}
+
+/// The status is checked against its own part of the schema, so that what the root says of the whole would be lost.
+pub(super) fn check_root_with_status(schema: &Value, path: &str, findings: &mut Findings) {
+    for (go, key) in dump::fields() {
+        let value = &schema[key];
+        if matches!(value, Value::Null | Value::Bool(false)) || *value == json!("") {
+            continue;
+        }
+        if go == "Type" {
+            if value != "object" {
+                let why = "only \"object\" is allowed as the type at the root of the schema if the status subresource is enabled";
+                findings.invalid(format!("{path}.type"), value.clone(), why);
+                break;
+            }
+        } else if !AT_ROOT.contains(&go) {
+            let why = format!(
+                "only [{}] fields are allowed at the root of the schema if the status subresource is enabled",
+                AT_ROOT.join(" ")
+            );
+            findings.add(path, Problem::InvalidText(dump::schema(schema), why));
+            break;
+        }
+    }
+}
+
+fn walk(schema: &Value, path: &str, place: Place<'_>, findings: &mut Findings) {
+    if !schema.is_object() {
+        return;
+    }
+    check_supported(schema, path, place, findings);
+    if schema["uniqueItems"] == true {
+        findings.forbidden(
+            format!("{path}.uniqueItems"),
+            "uniqueItems cannot be set to true since the runtime complexity becomes quadratic",
+        );
+    }
+    let inner = Place {
+        is_root: false,
+        ..place
+    };
+    let additional = &schema["additionalProperties"];
+    let properties = schema["properties"]
+        .as_object()
+        .filter(|fields| !fields.is_empty());
+    if !additional.is_null() {
+        if properties.is_some() && *additional != true {
+            findings.forbidden(
+                format!("{path}.additionalProperties"),
+                "additionalProperties and properties are mutual exclusive",
+            );
+        }
+        let no_defaults = if place.inside_meta {
+            Some("inside additionalProperties applying to object metadata")
+        } else {
+            place.no_defaults
+        };
+        walk(
+            additional,
+            &format!("{path}.additionalProperties"),
+            Place { no_defaults, ..inner },
+            findings,
+        );
+    }
+    let is_resource = place.is_root || schema["x-kubernetes-embedded-resource"] == true;
+    for (name, property) in properties.into_iter().flatten() {
+        let is_meta = is_resource && matches!(&**name, "metadata" | "kind" | "apiVersion");
+        let why = format!("in top-level {name}");
+        let place = Place {
+            inside_meta: place.inside_meta || is_meta,
+            no_defaults: if is_meta && place.is_root {
+                Some(&why)
+            } else {
+                place.no_defaults
+            },
+            is_root: false,
+        };
+        walk(property, &format!("{path}.properties[{name}]"), place, findings);
+    }
+    walk(&schema["not"], &format!("{path}.not"), inner, findings);
+    for key in ["allOf", "oneOf", "anyOf"] {
+        for (index, nested) in list(&schema[key]).iter().enumerate() {
+            walk(nested, &format!("{path}.{key}[{index}]"), inner, findings);
+        }
+    }
+    for (name, definition) in schema["definitions"].as_object().into_iter().flatten() {
+        walk(
+            definition,
+            &format!("{path}.definitions[{name}]"),
+            inner,
+            findings,
+        );
+    }
+    match &schema["items"] {
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                walk(item, &format!("{path}.items[{index}]"), inner, findings);
+            }
+        }
+        items => walk(items, &format!("{path}.items"), inner, findings),
+    }
+    for (name, dependency) in schema["dependencies"].as_object().into_iter().flatten() {
+        walk(
+            dependency,
+            &format!("{path}.dependencies[{name}]"),
+            inner,
+            findings,
+        );
+    }
+    check_extensions(schema, path, findings);
+    check_keys(schema, path, findings);
+    parts::check_rules(schema, path, findings);
+}
+
+fn check_supported(schema: &Value, path: &str, place: Place<'_>, findings: &mut Findings) {
+    let kind = text(&schema["type"]);
+    if !kind.is_empty() && !TYPES.contains(&kind) {
+        findings.unsupported(format!("{path}.type"), kind, &TYPES);
+    }
+    if let Some(why) = place.no_defaults.filter(|_| !schema["default"].is_null()) {
+        findings.forbidden(format!("{path}.default"), format!("must not be set {why}"));
+    }
+    for key in [
+        "id",
+        "additionalItems",
+        "patternProperties",
+        "definitions",
+        "dependencies",
+        "$ref",
+    ] {
+        let value = &schema[key];
+        if !value.is_null() && *value != json!("") && *value != json!({}) {
+            findings.forbidden(format!("{path}.{key}"), format!("{key} is not supported"));
+        }
+    }
+    if kind == "null" {
+        findings.forbidden(
+            format!("{path}.type"),
+            "type cannot be set to null, use nullable as an alternative",
+        );
+    }
+    if schema["items"].as_array().is_some_and(|items| !items.is_empty()) {
+        findings.forbidden(
+            format!("{path}.items"),
+            "items must be a schema object and not an array",
+        );
+    }
+    if place.inside_meta && schema["x-kubernetes-embedded-resource"] == true {
+        let field = format!("{path}.x-kubernetes-embedded-resource");
+        findings.forbidden(field, "must not be used inside of resource meta");
+    }
+}
+
+fn check_extensions(schema: &Value, path: &str, findings: &mut Findings) {
+    let kind = text(&schema["type"]);
+    if schema["x-kubernetes-preserve-unknown-fields"] == false {
+        let field = format!("{path}.x-kubernetes-preserve-unknown-fields");
+        findings.invalid(field, false, "must be true or undefined");
+    }
+    for (key, wanted, choices) in [
+        ("x-kubernetes-map-type", "object", &["atomic", "granular"][..]),
+        ("x-kubernetes-list-type", "array", &["atomic", "set", "map"][..]),
+    ] {
+        let Some(given) = schema[key].as_str() else {
+            continue;
+        };
+        let why = format!("must be {wanted} if {key} is specified");
+        if kind.is_empty() {
+            findings.required(format!("{path}.type"), &why);
+        } else if kind != wanted {
+            findings.invalid(format!("{path}.type"), kind, why);
+        } else if given == "set" {
+            check_set(&schema["items"], path, findings);
+        }
+        if !choices.contains(&given) {
+            findings.unsupported(format!("{path}.{key}"), given, choices);
+        }
+    }
+}
+
+/// The items of a set are compared as wholes.
+fn check_set(items: &Value, path: &str, findings: &mut Findings) {
+    let why = "must be atomic as item of a list with x-kubernetes-list-type=set";
+    let list_type = &items["x-kubernetes-list-type"];
+    match text(&items["type"]) {
+        "array" if !list_type.is_null() && list_type != "atomic" => {
+            let field = format!("{path}.items.x-kubernetes-list-type");
+            findings.invalid(field, list_type.clone(), why);
+        }
+        "object" if items["x-kubernetes-map-type"] != "atomic" => {
+            let field = format!("{path}.items.x-kubernetes-map-type");
+            findings.invalid(field, list_type.clone(), why);
+        }
+        _ => {}
+    }
+}
+
+/// What a list that is a map by keys needs.
+fn check_keys(schema: &Value, path: &str, findings: &mut Findings) {
+    let keys = list(&schema["x-kubernetes-list-map-keys"]);
+    let list_type = schema["x-kubernetes-list-type"].as_str();
+    let items = &schema["items"];
+    if !keys.is_empty() && list_type != Some("map") {
+        let field = format!("{path}.x-kubernetes-list-type");
+        let why = "must be map if x-kubernetes-list-map-keys is non-empty";
+        match list_type {
+            None => findings.required(field, why),
+            Some(other) => findings.invalid(field, other, why),
+        }
+    }
+    if list_type == Some("map") {
+        let field = format!("{path}.x-kubernetes-list-map-keys");
+        if keys.is_empty() {
+            findings.required(&*field, "must not be empty if x-kubernetes-list-type is map");
+        }
+        if items.is_null() {
+            let why = "must have a schema if x-kubernetes-list-type is map";
+            findings.required(format!("{path}.items"), why);
+        } else if items.is_object() && items["type"] != "object" {
+            let why = "must be object if parent array's x-kubernetes-list-type is map";
+            findings.invalid(format!("{path}.items.type"), text(&items["type"]), why);
+        } else if items.is_object() {
+            for (index, key) in keys.iter().enumerate() {
+                match items["properties"].get(text(key)) {
+                    Some(property) if matches!(text(&property["type"]), "array" | "object") => {
+                        let field = format!("{path}.items.properties[{}].type", text(key));
+                        let why = "must be a scalar type if parent array's x-kubernetes-list-type is map";
+                        findings.invalid(field, text(&items["type"]), why);
+                    }
+                    Some(_) => {}
+                    None => findings.invalid(
+                        &*field,
+                        keys.to_vec(),
+                        "entries must all be names of item properties",
+                    ),
+                }
+                if keys[..index].contains(key) {
+                    findings.invalid(&*field, keys.to_vec(), "must not contain duplicate entries");
+                }
+            }
+        }
+    }
+    if let Some(list_type @ ("set" | "map")) = list_type.filter(|_| items.is_object()) {
+        if items["nullable"] == true {
+            let why = format!("cannot be nullable when x-kubernetes-list-type is {list_type}");
+            findings.forbidden(format!("{path}.items.nullable"), why);
+        }
+        for key in keys.iter().filter(|_| list_type == "map") {
+            let Some(property) = items["properties"].get(text(key)) else {
+                continue;
+            };
+            let field = format!("{path}.items.properties[{}]", text(key));
+            if !list(&items["required"]).contains(key) && property["default"].is_null() {
+                let why = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property";
+                findings.required(format!("{field}.default"), why);
+            }
+            if property["nullable"] == true {
+                let why = "this property is in x-kubernetes-list-map-keys, so it cannot be nullable";
+                findings.forbidden(format!("{field}.nullable"), why);
+            }
+        }
+    }
+}

@@ -1,0 +1,369 @@
+//! Whether a schema is structural: whether it says of every field what it is, once, and outside of `allOf`, `anyOf`,
+//! `oneOf` and `not`, which may only narrow what it said.
+
+use serde_json::{Map, Value, json};
+
+use super::{
+    super::{list, text},
+    Findings,
+};
+use crate::schema::{FieldError, pattern};
+
+/// Where a schema stands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Level {
+    Root,
+    Item,
+    Field,
+}
+
+/// Everything that makes a schema not structural, in order.
+pub(super) fn check(schema: &Value, path: &str) -> Vec<FieldError> {
+    let mut findings = Findings::default();
+    check_invariants(schema, Level::Root, path, &mut findings);
+    check_completeness(schema, Some(schema), path, path, &mut findings);
+    let mut errors = findings.0;
+    errors.sort_by_cached_key(|error| format!("{}: {}", error.field, error.message()));
+    errors
+}
+
+/// What in a schema has no place in a structural one at all; none of it is looked at further then.
+pub(super) fn unreadable(schema: &Value) -> Option<String> {
+    let unsupported = [
+        ("id", "id"),
+        ("$schema", "schema"),
+        ("$ref", "$ref"),
+        ("patternProperties", "patternProperties"),
+        ("dependencies", "dependencies"),
+        ("additionalItems", "additionalItems"),
+        ("definitions", "definitions"),
+    ];
+    if let Some((_, name)) = unsupported.iter().find(|(key, _)| is_set(&schema[*key])) {
+        return Some(format!("OpenAPIV3Schema '{name}' is not supported"));
+    }
+    if schema["x-kubernetes-preserve-unknown-fields"] == false {
+        return Some(
+            "internal error: 'x-kubernetes-preserve-unknown-fields' must be true or undefined".to_owned(),
+        );
+    }
+    if schema["items"].is_array() {
+        return Some("OpenAPIV3Schema 'items' must be a schema, but is an array".to_owned());
+    }
+    let nested = ["allOf", "anyOf", "oneOf"]
+        .into_iter()
+        .flat_map(|key| list(&schema[key]));
+    let single = ["not", "items", "additionalProperties"].map(|key| &schema[key]);
+    let properties = schema["properties"].as_object().into_iter().flat_map(Map::values);
+    nested
+        .chain(single)
+        .chain(properties)
+        .filter(|schema| schema.is_object())
+        .find_map(unreadable)
+}
+
+fn is_set(value: &Value) -> bool {
+    !matches!(value, Value::Null) && *value != json!("") && *value != json!({}) && *value != json!([])
+}
+
+fn check_invariants(schema: &Value, level: Level, path: &str, findings: &mut Findings) {
+    let kind = text(&schema["type"]);
+    let flag = |key: &str| schema[key] == true;
+    if kind == "array" && !schema["items"].is_object() {
+        findings.required(format!("{path}.items"), "must be specified");
+    }
+    if schema["items"].is_object() {
+        check_invariants(&schema["items"], Level::Item, &format!("{path}.items"), findings);
+    }
+    let properties = schema["properties"].as_object();
+    for (name, property) in properties.into_iter().flatten() {
+        check_invariants(
+            property,
+            Level::Field,
+            &format!("{path}.properties[{name}]"),
+            findings,
+        );
+    }
+    let additional = &schema["additionalProperties"];
+    if !additional.is_null() {
+        if level == Level::Root {
+            findings.forbidden(
+                format!("{path}.additionalProperties"),
+                "must not be used at the root",
+            );
+        }
+        if additional.is_object() {
+            check_invariants(
+                additional,
+                Level::Field,
+                &format!("{path}.additionalProperties"),
+                findings,
+            );
+        }
+    }
+    let (preserves, embedded, int_or_string) = (
+        flag("x-kubernetes-preserve-unknown-fields"),
+        flag("x-kubernetes-embedded-resource"),
+        flag("x-kubernetes-int-or-string"),
+    );
+    for (key, set) in [
+        ("x-kubernetes-preserve-unknown-fields", preserves),
+        ("x-kubernetes-embedded-resource", embedded),
+    ] {
+        if int_or_string && set {
+            let why = "must be false if x-kubernetes-int-or-string is true";
+            findings.invalid(format!("{path}.{key}"), true, why);
+        }
+    }
+    let skip_first = list(&schema["allOf"])
+        .first()
+        .is_some_and(|first| is_int_or_string(&first["anyOf"]));
+    check_values(
+        schema,
+        is_int_or_string(&schema["anyOf"]),
+        skip_first,
+        path,
+        findings,
+    );
+    check_kind(schema, level, path, findings);
+    if embedded && !additional.is_null() {
+        let why = "must not be used if x-kubernetes-embedded-resource is set";
+        findings.forbidden(format!("{path}.additionalProperties"), why);
+    }
+    if level == Level::Root && !kind.is_empty() && kind != "object" {
+        findings.invalid(format!("{path}.type"), kind, "must be object at the root");
+    }
+    if level == Level::Root || embedded {
+        for key in ["kind", "apiVersion"] {
+            if let Some(property) = properties.and_then(|fields| fields.get(key))
+                && property["type"] != "string"
+            {
+                let field = format!("{path}.properties[{key}].type");
+                findings.invalid(field, text(&property["type"]), "must be string");
+            }
+        }
+    }
+    if let Some(metadata) = properties.and_then(|fields| fields.get("metadata")) {
+        let path = format!("{path}.properties[metadata]");
+        if (level == Level::Root || embedded) && metadata["type"] != "object" {
+            findings.invalid(format!("{path}.type"), text(&metadata["type"]), "must be object");
+        }
+        if level == Level::Root && !only_names(metadata) {
+            findings.forbidden(
+                path,
+                "must not specify anything other than name and generateName, but metadata is implicitly specified",
+            );
+        }
+    }
+    if embedded && !preserves && properties.is_none_or(Map::is_empty) {
+        findings.required(
+            format!("{path}.properties"),
+            "must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields",
+        );
+    }
+}
+
+fn check_kind(schema: &Value, level: Level, path: &str, findings: &mut Findings) {
+    let kind = text(&schema["type"]);
+    let flag = |key: &str| schema[key] == true;
+    let field = format!("{path}.type");
+    if flag("x-kubernetes-embedded-resource") && kind != "object" {
+        let why = "must be object if x-kubernetes-embedded-resource is true";
+        if kind.is_empty() {
+            findings.required(field, why);
+        } else {
+            findings.invalid(field, kind, why);
+        }
+    } else if kind.is_empty()
+        && !flag("x-kubernetes-int-or-string")
+        && !flag("x-kubernetes-preserve-unknown-fields")
+    {
+        findings.required(
+            field,
+            match level {
+                Level::Root => "must not be empty at the root",
+                Level::Item => "must not be empty for specified array items",
+                Level::Field => "must not be empty for specified object fields",
+            },
+        );
+    }
+}
+
+/// Whether a schema of metadata says nothing but that it may narrow names.
+fn only_names(metadata: &Value) -> bool {
+    metadata
+        .as_object()
+        .into_iter()
+        .flatten()
+        .all(|(key, value)| match &**key {
+            "type" | "default" => true,
+            "properties" => value.as_object().is_some_and(|fields| {
+                fields
+                    .keys()
+                    .all(|name| matches!(&**name, "name" | "generateName"))
+            }),
+            _ => !is_set(value) || *value == false,
+        })
+}
+
+/// The two alternatives that an integer or a string may be spelled out with.
+fn is_int_or_string(any_of: &Value) -> bool {
+    *any_of == json!([{"type": "integer"}, {"type": "string"}])
+}
+
+fn check_values(schema: &Value, skip_any_of: bool, skip_first: bool, path: &str, findings: &mut Findings) {
+    if !skip_any_of {
+        for (index, nested) in list(&schema["anyOf"]).iter().enumerate() {
+            check_nested(nested, false, &format!("{path}.anyOf[{index}]"), findings);
+        }
+    }
+    for (index, nested) in list(&schema["allOf"]).iter().enumerate() {
+        check_nested(
+            nested,
+            skip_first && index == 0,
+            &format!("{path}.allOf[{index}]"),
+            findings,
+        );
+    }
+    for (index, nested) in list(&schema["oneOf"]).iter().enumerate() {
+        check_nested(nested, false, &format!("{path}.oneOf[{index}]"), findings);
+    }
+    if schema["not"].is_object() {
+        check_nested(&schema["not"], false, &format!("{path}.not"), findings);
+    }
+    let expression = text(&schema["pattern"]);
+    if !expression.is_empty()
+        && let Err(why) = pattern::compile(expression)
+    {
+        let why = format!("must be a valid regular expression, but isn't: {why}");
+        findings.invalid(format!("{path}.pattern"), expression, why);
+    }
+}
+
+/// What may not stand inside `allOf`, `anyOf`, `oneOf` and `not`.
+fn check_nested(schema: &Value, skip_any_of: bool, path: &str, findings: &mut Findings) {
+    check_values(schema, skip_any_of, false, path, findings);
+    if schema["items"].is_object() {
+        check_nested(&schema["items"], false, &format!("{path}.items"), findings);
+    }
+    let properties = schema["properties"].as_object();
+    for (name, property) in properties.into_iter().flatten() {
+        check_nested(property, false, &format!("{path}.properties[{name}]"), findings);
+    }
+    let additional = &schema["additionalProperties"];
+    for (key, wrong, must) in [
+        ("type", is_set(&schema["type"]), "empty"),
+        (
+            "additionalProperties",
+            additional.is_object() || *additional == true,
+            "undefined",
+        ),
+        ("default", !schema["default"].is_null(), "undefined"),
+        ("title", is_set(&schema["title"]), "empty"),
+        ("description", is_set(&schema["description"]), "empty"),
+        ("nullable", schema["nullable"] == true, "false"),
+        (
+            "x-kubernetes-preserve-unknown-fields",
+            schema["x-kubernetes-preserve-unknown-fields"] == true,
+            "false",
+        ),
+        (
+            "x-kubernetes-embedded-resource",
+            schema["x-kubernetes-embedded-resource"] == true,
+            "false",
+        ),
+        (
+            "x-kubernetes-int-or-string",
+            schema["x-kubernetes-int-or-string"] == true,
+            "false",
+        ),
+        (
+            "x-kubernetes-list-map-keys",
+            is_set(&schema["x-kubernetes-list-map-keys"]),
+            "empty",
+        ),
+        (
+            "x-kubernetes-list-type",
+            !schema["x-kubernetes-list-type"].is_null(),
+            "undefined",
+        ),
+        (
+            "x-kubernetes-map-type",
+            !schema["x-kubernetes-map-type"].is_null(),
+            "undefined",
+        ),
+        (
+            "x-kubernetes-validations",
+            is_set(&schema["x-kubernetes-validations"]),
+            "empty",
+        ),
+    ] {
+        if wrong {
+            findings.forbidden(
+                format!("{path}.{key}"),
+                format!("must be {must} to be structural"),
+            );
+        }
+    }
+    if properties.is_some_and(|fields| fields.contains_key("metadata")) {
+        findings.forbidden(
+            format!("{path}.properties[metadata]"),
+            "must not be specified in a nested context",
+        );
+    }
+}
+
+/// Whether all that is narrowed is said: `said` is the schema that a nested one narrows.
+fn check_completeness(
+    nested: &Value,
+    said: Option<&Value>,
+    said_path: &str,
+    path: &str,
+    findings: &mut Findings,
+) {
+    let lists = ["allOf", "anyOf", "oneOf"];
+    if nested["not"].is_object() {
+        check_said(&nested["not"], said, said_path, &format!("{path}.not"), findings);
+    }
+    for key in lists {
+        for (index, inner) in list(&nested[key]).iter().enumerate() {
+            check_said(
+                inner,
+                said,
+                said_path,
+                &format!("{path}.{key}[{index}]"),
+                findings,
+            );
+        }
+    }
+}
+
+fn check_said(nested: &Value, said: Option<&Value>, said_path: &str, path: &str, findings: &mut Findings) {
+    let Some(said) = said else {
+        findings.required(said_path, &format!("because it is defined in {path}"));
+        return;
+    };
+    check_completeness(nested, Some(said), said_path, path, findings);
+    if nested["items"].is_object() {
+        let items = Some(&said["items"]).filter(|items| items.is_object());
+        check_said(
+            &nested["items"],
+            items,
+            &format!("{said_path}.items"),
+            &format!("{path}.items"),
+            findings,
+        );
+    }
+    for (name, property) in nested["properties"].as_object().into_iter().flatten() {
+        let (said_path, path) = (
+            format!("{said_path}.properties[{name}]"),
+            format!("{path}.properties[{name}]"),
+        );
+        check_said(
+            property,
+            said["properties"].get(name),
+            &said_path,
+            &path,
+            findings,
+        );
+    }
+}

@@ -1,0 +1,122 @@
+//! The conditions of a CRD.
+
+use serde_json::{Value, json};
+
+use super::list;
+use crate::object::Object;
+
+/// What a condition says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Condition {
+    pub(super) kind: &'static str,
+    pub(super) status: &'static str,
+    pub(super) reason: &'static str,
+    pub(super) message: String,
+}
+
+/// A condition whose words are always the same.
+#[derive(Clone, Copy)]
+pub(crate) struct Fixed(&'static str, &'static str, &'static str, &'static str);
+
+pub(super) const NAMES_ACCEPTED: &str = "NamesAccepted";
+pub(super) const ESTABLISHED: &str = "Established";
+pub(super) const TERMINATING: &str = "Terminating";
+pub(super) const APPROVED: &str = "KubernetesAPIApprovalPolicyConformant";
+
+pub(super) const NO_CONFLICTS: Fixed = Fixed(NAMES_ACCEPTED, "True", "NoConflicts", "no conflicts found");
+pub(super) const NOT_ACCEPTED: Fixed =
+    Fixed(ESTABLISHED, "False", "NotAccepted", "not all names are accepted");
+pub(super) const INSTALLING: Fixed = Fixed(
+    ESTABLISHED,
+    "False",
+    "Installing",
+    "the initial names have been accepted",
+);
+pub(super) const IS_ESTABLISHED: Fixed = Fixed(
+    ESTABLISHED,
+    "True",
+    "InitialNamesAccepted",
+    "the initial names have been accepted",
+);
+pub(super) const DELETION_PENDING: Fixed = Fixed(
+    TERMINATING,
+    "True",
+    "InstanceDeletionPending",
+    "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
+);
+pub(super) const DELETING: Fixed = Fixed(
+    TERMINATING,
+    "True",
+    "InstanceDeletionInProgress",
+    "CustomResource deletion is in progress",
+);
+pub(super) const DELETED: Fixed = Fixed(
+    TERMINATING,
+    "False",
+    "InstanceDeletionCompleted",
+    "removed all instances",
+);
+pub(super) const NEVER_ESTABLISHED: Fixed = Fixed(
+    TERMINATING,
+    "False",
+    "NeverEstablished",
+    "resource was never established",
+);
+
+impl From<Fixed> for Condition {
+    fn from(Fixed(kind, status, reason, message): Fixed) -> Self {
+        Self {
+            kind,
+            status,
+            reason,
+            message: message.to_owned(),
+        }
+    }
+}
+
+/// A condition as it stands on a CRD.
+pub(super) fn find<'a>(crd: &'a Object, kind: &str) -> Option<&'a Value> {
+    let status = crd.fields().get("status")?;
+    list(&status["conditions"])
+        .iter()
+        .find(|condition| condition["type"] == kind)
+}
+
+/// Whether a condition is there and true.
+pub(super) fn is_true(crd: &Object, kind: &str) -> bool {
+    find(crd, kind).is_some_and(|condition| condition["status"] == "True")
+}
+
+/// Whether a CRD says already what the condition says.
+pub(super) fn says(crd: &Object, condition: &Condition) -> bool {
+    find(crd, condition.kind).is_some_and(|known| {
+        known["status"] == condition.status
+            && known["reason"] == condition.reason
+            && known["message"] == *condition.message
+    })
+}
+
+/// Puts a condition on a CRD, in the place of the one of its type. Its time moves only when its status does.
+pub(super) fn set(crd: &mut Object, condition: impl Into<Condition>, now: &str) {
+    let condition = condition.into();
+    let since = find(crd, condition.kind)
+        .filter(|known| known["status"] == condition.status && known["lastTransitionTime"].is_string())
+        .map_or_else(|| now.into(), |known| known["lastTransitionTime"].clone());
+    let new = json!({
+        "type": condition.kind,
+        "status": condition.status,
+        "lastTransitionTime": since,
+        "reason": condition.reason,
+        "message": condition.message,
+    });
+    let status = crd.fields_mut().entry("status").or_insert_with(|| json!({}));
+    let mut conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+    match conditions
+        .iter_mut()
+        .find(|known| known["type"] == condition.kind)
+    {
+        Some(known) => *known = new,
+        None => conditions.push(new),
+    }
+    status["conditions"] = conditions.into();
+}

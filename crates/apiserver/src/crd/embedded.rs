@@ -1,0 +1,303 @@
+//! Resources inside resources (`x-kubernetes-embedded-resource`): they have a kind, and metadata that follow the rules of
+//! all metadata.
+
+use serde_json::{Map, Value};
+
+use crate::{
+    naming,
+    object::Object,
+    registry::object_meta,
+    schema::{FieldError, Problem, Source, View, decode},
+    validation,
+};
+
+/// What happens to kinds and metadata that are not even of the right type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Malformed {
+    /// The object is refused.
+    Refused,
+    /// They go: the object was stored before its schema knew of them.
+    Dropped,
+}
+
+/// Brings the metadata of embedded resources into their canonical form. Returns the paths of the fields that metadata do
+/// not have, in order; or what makes the object unreadable.
+pub(super) fn coerce_embedded(
+    schema: View<'_>,
+    object: &mut Map<String, Value>,
+    malformed: Malformed,
+) -> Result<Vec<String>, String> {
+    let mut unknown = Vec::new();
+    let mut coercer = Coercer {
+        malformed,
+        unknown: &mut unknown,
+    };
+    coercer.fields(schema, object, "")?;
+    unknown.sort_unstable();
+    Ok(unknown)
+}
+
+struct Coercer<'a> {
+    malformed: Malformed,
+    unknown: &'a mut Vec<String>,
+}
+
+impl Coercer<'_> {
+    fn fields(
+        &mut self,
+        schema: View<'_>,
+        object: &mut Map<String, Value>,
+        path: &str,
+    ) -> Result<(), String> {
+        if schema.facts().embedded {
+            self.resource(object, path)?;
+        }
+        for (name, field) in object {
+            if let Some(property) = schema.property(name) {
+                self.value(property, field, &child(path, name))?;
+            } else if let Some(additional) = schema.additional() {
+                self.value(additional, field, &format!("{path}[{name}]"))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn value(&mut self, schema: View<'_>, value: &mut Value, path: &str) -> Result<(), String> {
+        match value {
+            Value::Object(object) => self.fields(schema, object, path),
+            Value::Array(items) => {
+                let Some(inner) = schema.items() else {
+                    return Ok(());
+                };
+                for (index, item) in items.iter_mut().enumerate() {
+                    self.value(inner, item, &format!("{path}[{index}]"))?;
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn resource(&mut self, object: &mut Map<String, Value>, path: &str) -> Result<(), String> {
+        for key in ["apiVersion", "kind"] {
+            match object.get(key) {
+                None | Some(Value::String(_)) => {}
+                Some(_) if self.malformed == Malformed::Dropped => {
+                    object.remove(key);
+                }
+                Some(other) => return Err(refusal(&child(path, key), other, "must be a string")),
+            }
+        }
+        let Some(metadata) = object.get_mut("metadata") else {
+            return Ok(());
+        };
+        let given = metadata.clone();
+        match metadata_of(metadata, self.malformed) {
+            Ok(unknown) => {
+                let place = child(path, "metadata");
+                self.unknown
+                    .extend(unknown.into_iter().map(|name| format!("{place}.{name}")));
+                Ok(())
+            }
+            Err(why) => Err(refusal(&child(path, "metadata"), &given, &why)),
+        }
+    }
+}
+
+/// Reads metadata as Go does. Returns the paths of the fields that they do not have.
+pub(super) fn metadata_of(metadata: &mut Value, malformed: Malformed) -> Result<Vec<String>, String> {
+    let given = metadata.clone();
+    match decode(object_meta().view(), metadata, Source::Json) {
+        Ok(unknown) => Ok(unknown),
+        Err(why) if malformed == Malformed::Refused => Err(why),
+        Err(_) => {
+            // Field by field: what cannot be read goes alone.
+            let fields = match given {
+                Value::Object(fields) => fields,
+                _ => Map::new(),
+            };
+            let readable = fields.into_iter().filter(|(name, field)| {
+                let mut alone = Value::Object([(name.clone(), field.clone())].into_iter().collect());
+                decode(object_meta().view(), &mut alone, Source::Json).is_ok()
+            });
+            *metadata = readable.collect::<Map<_, _>>().into();
+            decode(object_meta().view(), metadata, Source::Json)
+        }
+    }
+}
+
+fn refusal(field: &str, value: &Value, why: &str) -> String {
+    let error = FieldError::new(field, Problem::Invalid(value.clone(), why.to_owned()));
+    format!("{field}: {}", error.message())
+}
+
+/// What is wrong with the kinds and the metadata of embedded resources. `is_resource` says that the object is one itself.
+pub(super) fn check_embedded(
+    schema: View<'_>,
+    object: &Map<String, Value>,
+    path: &str,
+    is_resource: bool,
+) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    check_fields(schema, object, path, is_resource, &mut errors);
+    errors
+}
+
+fn check_fields(
+    schema: View<'_>,
+    object: &Map<String, Value>,
+    path: &str,
+    is_resource: bool,
+    errors: &mut Vec<FieldError>,
+) {
+    if is_resource {
+        check_resource(object, path, errors);
+    }
+    for (name, field) in object {
+        if let Some(property) = schema.property(name) {
+            check_value(property, field, &child(path, name), errors);
+        } else if let Some(additional) = schema.additional() {
+            check_value(additional, field, &format!("{path}[{name}]"), errors);
+        }
+    }
+}
+
+fn check_value(schema: View<'_>, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    match value {
+        Value::Object(object) => check_fields(schema, object, path, schema.facts().embedded, errors),
+        Value::Array(items) => {
+            if let Some(inner) = schema.items() {
+                for (index, item) in items.iter().enumerate() {
+                    check_value(inner, item, &format!("{path}[{index}]"), errors);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn check_resource(object: &Map<String, Value>, path: &str, errors: &mut Vec<FieldError>) {
+    for key in ["apiVersion", "kind"] {
+        if !object.contains_key(key) {
+            errors.push(FieldError::new(
+                child(path, key),
+                Problem::Required(String::new()),
+            ));
+        }
+    }
+    for (name, value) in object {
+        let here = child(path, name);
+        let mut complain = |value: &Value, why: String| {
+            errors.push(FieldError::new(&*here, Problem::Invalid(value.clone(), why)));
+        };
+        match (&**name, value) {
+            ("apiVersion" | "kind", Value::String(text)) if text.is_empty() => {
+                complain(value, "must not be empty".to_owned());
+            }
+            ("apiVersion", Value::String(text)) if text.matches('/').count() > 1 => {
+                complain(value, format!("unexpected GroupVersion string: {text}"));
+            }
+            ("apiVersion", Value::String(_)) => {}
+            ("kind", Value::String(text)) => {
+                let problems = naming::label_1035(&text.to_lowercase());
+                if !problems.is_empty() {
+                    let why = problems.join(",");
+                    complain(
+                        value,
+                        format!("may have mixed case, but should otherwise match: {why}"),
+                    );
+                }
+            }
+            ("apiVersion" | "kind", _) => complain(value, "must be a string".to_owned()),
+            ("metadata", Value::Object(fields)) => check_metadata(fields, &here, errors),
+            _ => {}
+        }
+    }
+}
+
+/// The rules of all metadata; a name is not needed.
+fn check_metadata(fields: &Map<String, Value>, path: &str, errors: &mut Vec<FieldError>) {
+    let text = |key: &str| fields.get(key).and_then(Value::as_str).unwrap_or_default();
+    for key in ["generateName", "name"] {
+        for why in naming::path_segment(text(key)) {
+            let problem = Problem::Invalid(text(key).into(), why);
+            errors.push(FieldError::new(format!("{path}.{key}"), problem));
+        }
+    }
+    if !text("namespace").is_empty() {
+        for why in naming::label(text("namespace")) {
+            let problem = Problem::Invalid(text("namespace").into(), why);
+            errors.push(FieldError::new(format!("{path}.namespace"), problem));
+        }
+    }
+    let whole = Value::Object(
+        [("metadata".to_owned(), fields.clone().into())]
+            .into_iter()
+            .collect(),
+    );
+    let object = Object::new(whole).expect("it has metadata");
+    for error in validation::custom_metadata(&object) {
+        let field = error
+            .field
+            .strip_prefix("metadata")
+            .map(|rest| format!("{path}{rest}"));
+        errors.push(FieldError::new(field.unwrap_or(error.field), error.problem));
+    }
+}
+
+fn child(path: &str, name: &str) -> String {
+    if path.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{path}.{name}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::schema::Schema;
+
+    fn schema() -> Schema {
+        Schema::of_crd(&json!({"type": "object", "properties": {
+            "pod": {"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true},
+        }}))
+        .expect("valid")
+    }
+
+    #[test]
+    fn metadata_of_embedded_resources_are_read_as_metadata() {
+        let mut value =
+            json!({"pod": {"kind": "Pod", "metadata": {"name": "x", "other": 1, "creationTimestamp": null}}});
+        let object = value.as_object_mut().expect("an object");
+        let unknown = coerce_embedded(schema().view(), object, Malformed::Refused).expect("readable");
+        assert_eq!(unknown, ["pod.metadata.other"]);
+        assert_eq!(value, json!({"pod": {"kind": "Pod", "metadata": {"name": "x"}}}));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_refused_or_dropped() {
+        let given = json!({"pod": {"kind": 5, "metadata": {"name": "x", "labels": 7}}});
+        let mut value = given.clone();
+        let object = value.as_object_mut().expect("an object");
+        let refused = coerce_embedded(schema().view(), object, Malformed::Refused);
+        assert_eq!(
+            refused,
+            Err("pod.kind: Invalid value: 5: must be a string".to_owned())
+        );
+        let mut value = given;
+        let object = value.as_object_mut().expect("an object");
+        coerce_embedded(schema().view(), object, Malformed::Dropped).expect("readable");
+        assert_eq!(value, json!({"pod": {"metadata": {"name": "x"}}}));
+    }
+
+    #[test]
+    fn embedded_resources_need_a_kind() {
+        let value = json!({"pod": {"apiVersion": "", "metadata": {"labels": {"a": "-"}}}});
+        let errors = check_embedded(schema().view(), value.as_object().expect("an object"), "", false);
+        let fields: Vec<_> = errors.iter().map(|e| &*e.field).collect();
+        assert_eq!(fields, ["pod.kind", "pod.apiVersion", "pod.metadata.labels"]);
+    }
+}

@@ -1,0 +1,312 @@
+//! The life of a CRD: named, established, served, changed, emptied, gone.
+//!
+//! Every step looks at what is stored and does what is missing, one write a step, so that it does not matter which write
+//! led here or how many came at once, and a watcher sees the steps that a real server's controllers take:
+//!
+//! ```text
+//!   created ─► NamesAccepted, Installing ─► Established ─► served
+//!   deleted (Terminating: pending) ─► Terminating: in progress ─► its objects gone ─► removed
+//! ```
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::{
+    CLEANUP, Definition,
+    conditions::{self, APPROVED, Condition, ESTABLISHED, NAMES_ACCEPTED},
+    is_definition,
+    names::{self, Taken},
+    spec, text,
+};
+use crate::{
+    object::Object,
+    registry::Resource,
+    request::Target,
+    storage::{Change, Entry, Expect, Key},
+    verbs::{Api, DeleteOptions},
+};
+
+/// The annotation with which CRDs of protected groups say who approved them.
+pub(super) const APPROVAL: &str = "api-approved.kubernetes.io";
+
+impl Api {
+    /// Acts on a write to an object.
+    pub(crate) fn after(&self, resource: &Resource, entry: &Entry) {
+        if is_definition(resource) {
+            self.refresh_definition(&entry.key.name);
+        }
+    }
+
+    /// Acts on the end of an object.
+    pub(crate) fn after_removal(&self, resource: &Resource, entry: &Entry) {
+        if is_definition(resource) {
+            self.refresh_definition(&entry.key.name);
+        } else if resource.custom {
+            // It may have been the last that a dying definition waited for.
+            self.refresh_definition(&resource.qualified());
+        }
+    }
+
+    /// Serves what the stored definitions define.
+    pub(crate) fn load_definitions(&self) {
+        for name in self.definition_names() {
+            self.refresh_definition(&name);
+        }
+    }
+
+    /// Brings what is served in line with a stored CRD, and then with those that wait for names that it had.
+    fn refresh_definition(&self, name: &str) {
+        let _one_at_a_time = self.definitions.lock();
+        let released = self.step_definition(name);
+        if let Some(group) = released {
+            for other in self.definition_names() {
+                if *other != *name && other.ends_with(&group) {
+                    self.step_definition(&other);
+                }
+            }
+        }
+    }
+
+    /// Takes a CRD as far as it goes. Returns the end of the names of its group's CRDs if it may have released names.
+    fn step_definition(&self, name: &str) -> Option<String> {
+        let group = || name.split_once('.').map(|(_, group)| format!(".{group}"));
+        let mut released = None;
+        loop {
+            let Some((resource, entry)) = self.definition(name) else {
+                self.registry.define(name, None);
+                return group();
+            };
+            let mut crd = entry.object.decode();
+            let before = crd.clone();
+            let change = self.next_step(&mut crd);
+            if crd == before && change == Change::Put {
+                match Definition::of(&crd) {
+                    Ok(definition) => self.registry.define(name, definition),
+                    Err(error) => tracing::error!(crd = name, error, "a stored definition cannot be served"),
+                }
+                return released;
+            }
+            if crd.fields()["status"]["acceptedNames"] != before.fields()["status"]["acceptedNames"] {
+                released = group();
+            }
+            // What is removed is what was stored. Losing this race means that another write was first: look again.
+            let written = if change == Change::Remove { before } else { crd };
+            let _ = self.commit(&resource, &mut { written }, Expect::At(entry.revision), change);
+        }
+    }
+
+    /// Changes a CRD by one step, or not at all where nothing is left to do.
+    fn next_step(&self, crd: &mut Object) -> Change {
+        let now = self.world.now_text();
+        if crd.is_deleting() && crd.finalizers().any(|finalizer| finalizer == CLEANUP) {
+            return self.empty_definition(crd, &now);
+        }
+        self.name_definition(crd, &now);
+        Change::Put
+    }
+
+    /// Accepts names, then establishes.
+    fn name_definition(&self, crd: &mut Object, now: &str) {
+        let accepted = crd.fields()["status"]["acceptedNames"].clone();
+        let wanted = spec(crd)["names"].clone();
+        if wanted != accepted {
+            let (names, condition) = names::accept(&wanted, &accepted, &self.taken_names(crd));
+            if names != accepted || !conditions::says(crd, &condition) {
+                let good = condition.status == "True";
+                crd.fields_mut()["status"]["acceptedNames"] = names;
+                conditions::set(crd, condition, now);
+                if !conditions::is_true(crd, ESTABLISHED) {
+                    let fresh = conditions::find(crd, ESTABLISHED).is_none();
+                    match (good, fresh) {
+                        (true, _) => conditions::set(crd, conditions::INSTALLING, now),
+                        (false, true) => conditions::set(crd, conditions::NOT_ACCEPTED, now),
+                        (false, false) => {}
+                    }
+                }
+                return;
+            }
+        }
+        if let Some(approval) = approval_condition(crd)
+            && !conditions::says(crd, &approval)
+        {
+            conditions::set(crd, approval, now);
+            return;
+        }
+        if conditions::is_true(crd, NAMES_ACCEPTED) && !conditions::is_true(crd, ESTABLISHED) {
+            conditions::set(crd, conditions::IS_ESTABLISHED, now);
+        }
+    }
+
+    /// Deletes the objects of a definition that is being deleted, and lets it go once nothing is left.
+    fn empty_definition(&self, crd: &mut Object, now: &str) -> Change {
+        let in_progress = Condition::from(conditions::DELETING);
+        if !conditions::says(crd, &in_progress) {
+            conditions::set(crd, in_progress, now);
+            return Change::Put;
+        }
+        if conditions::is_true(crd, ESTABLISHED) {
+            if self.delete_instances(crd) > 0 {
+                return Change::Put;
+            }
+            conditions::set(crd, conditions::DELETED, now);
+        } else {
+            conditions::set(crd, conditions::NEVER_ESTABLISHED, now);
+        }
+        let kept: Vec<_> = crd
+            .finalizers()
+            .filter(|f| *f != CLEANUP)
+            .map(Value::from)
+            .collect();
+        if kept.is_empty() {
+            crd.metadata_mut().remove("finalizers");
+            return Change::Remove;
+        }
+        crd.set_meta("finalizers", kept);
+        Change::Put
+    }
+
+    /// Deletes a definition's objects and returns how many stay, held by finalizers of their own.
+    fn delete_instances(&self, crd: &Object) -> usize {
+        let catalogue = self.registry.catalogue();
+        let spec = spec(crd);
+        let (group, plural) = (text(&spec["group"]), text(&spec["names"]["plural"]));
+        let Some(served) = catalogue
+            .resources
+            .iter()
+            .find(|r| *r.group == *group && *r.plural == *plural)
+        else {
+            return 0;
+        };
+        let Ok(snapshot) = self.storage.snapshot(&served.table, None) else {
+            return 0;
+        };
+        let mut left = 0;
+        for entry in snapshot.range(None, None) {
+            let target = Target {
+                resource: served.clone(),
+                namespace: entry.key.namespace.as_ref().into(),
+                name: entry.key.name.as_ref().into(),
+                subresource: "".into(),
+                legacy_watch: false,
+            };
+            // What is gone already is as good as deleted.
+            let _ = self.delete_object(&target, &DeleteOptions::default());
+            left += usize::from(self.storage.get(&served.table, &entry.key).is_some());
+        }
+        left
+    }
+
+    /// The names that the other CRDs of a CRD's group have.
+    fn taken_names(&self, crd: &Object) -> Taken {
+        let mut taken = Taken::default();
+        for name in self.definition_names() {
+            let other = self.definition(&name).map(|(_, entry)| entry.object.decode());
+            if let Some(other) =
+                other.filter(|other| other.name() != crd.name() && spec(other)["group"] == spec(crd)["group"])
+            {
+                taken.note(&other.fields()["status"]["acceptedNames"]);
+            }
+        }
+        taken
+    }
+
+    fn definition_names(&self) -> Vec<Arc<str>> {
+        let resource = self.definitions_resource();
+        let snapshot = self
+            .storage
+            .snapshot(&resource.table, None)
+            .expect("the present is always known");
+        snapshot
+            .range(None, None)
+            .map(|entry| entry.key.name.clone())
+            .collect()
+    }
+
+    fn definition(&self, name: &str) -> Option<(Arc<Resource>, Arc<Entry>)> {
+        let resource = self.definitions_resource();
+        let entry = self.storage.get(&resource.table, &Key::new("", name))?;
+        Some((resource, entry))
+    }
+
+    fn definitions_resource(&self) -> Arc<Resource> {
+        let catalogue = self.registry.catalogue();
+        catalogue
+            .find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+            .expect("built in")
+            .clone()
+    }
+}
+
+/// Groups that belong to the Kubernetes community.
+pub(super) fn is_protected(group: &str) -> bool {
+    ["k8s.io", "kubernetes.io"].iter().any(|domain| {
+        group
+            .strip_suffix(domain)
+            .is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+    })
+}
+
+/// How a CRD of a protected group stands with the community.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Approval {
+    Missing,
+    Bypassed,
+    Approved,
+    Invalid,
+}
+
+impl Approval {
+    pub(super) fn of(crd: &Object) -> (Self, String) {
+        let annotation = approval_text(crd);
+        if annotation.is_empty() {
+            let why = format!(
+                "protected groups must have approval annotation {APPROVAL:?}, see https://github.com/kubernetes/enhancements/pull/1111"
+            );
+            return (Self::Missing, why);
+        }
+        if annotation.starts_with("unapproved") {
+            return (Self::Bypassed, format!("not approved: {annotation:?}"));
+        }
+        let is_url = annotation.split_once("://").is_some_and(|(scheme, rest)| {
+            scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+                && scheme
+                    .chars()
+                    .all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
+                && rest.split(['/', '?']).next().is_some_and(|host| !host.is_empty())
+                && !rest.contains([' ', '\t', '\n'])
+        });
+        if is_url {
+            return (Self::Approved, format!("approved in {annotation}"));
+        }
+        let why = format!(
+            "protected groups must have approval annotation {APPROVAL:?} with either a URL or a reason starting with \"unapproved\", see https://github.com/kubernetes/enhancements/pull/1111"
+        );
+        (Self::Invalid, why)
+    }
+}
+
+/// What a CRD's annotation says about its approval.
+pub(super) fn approval_text(crd: &Object) -> &str {
+    let annotations = crd.metadata().get("annotations");
+    annotations.map_or("", |annotations| text(&annotations[APPROVAL]))
+}
+
+fn approval_condition(crd: &Object) -> Option<Condition> {
+    if !is_protected(text(&spec(crd)["group"])) {
+        return None;
+    }
+    let (approval, message) = Approval::of(crd);
+    let (status, reason) = match approval {
+        Approval::Missing => ("False", "MissingAnnotation"),
+        Approval::Invalid => ("False", "InvalidAnnotation"),
+        Approval::Bypassed => ("False", "UnapprovedAnnotation"),
+        Approval::Approved => ("True", "ApprovedAnnotation"),
+    };
+    Some(Condition {
+        kind: APPROVED,
+        status,
+        reason,
+        message,
+    })
+}

@@ -1,0 +1,183 @@
+//! Checking a number against a schema's bounds. The library does it in the type of the number: an integer is compared
+//! with bounds cut to integers, and a bound that does not fit the schema's own type is a mistake of its own.
+
+use serde_json::{Number, Value};
+
+use super::{Limits, View, outcome::Outcome};
+use crate::golang;
+
+/// Whether the library takes a float for an integer: one that is exact, or off by a rounding error.
+pub(super) fn is_whole(number: f64) -> bool {
+    const EXACT: f64 = 9_007_199_254_740_991.0;
+    let whole = number.trunc();
+    let off = (number - whole).abs();
+    number.abs() <= EXACT && (off == 0.0 || (whole != 0.0 && off / (number.abs() + whole.abs()) < 1e-9))
+}
+
+/// Everything that is wrong with a number.
+pub(super) fn check(schema: View<'_>, given: &Number, path: &str) -> Outcome {
+    let mut outcome = Outcome::default();
+    let facts = schema.facts();
+    let range = Range {
+        types: schema.types(),
+        format: facts.format.as_deref(),
+        path,
+    };
+    range.check(
+        given.as_i64(),
+        given.as_f64().unwrap_or_default(),
+        "Checked",
+        &mut outcome,
+    );
+    let Some(limits) = &facts.limits else {
+        return outcome;
+    };
+    // A bound that the type cannot hold makes it a comparison of floats.
+    let as_float = || serde_json::Number::from_f64(given.as_f64().unwrap_or_default());
+    let compared = |fits: bool| if fits { Some(given.clone()) } else { as_float() };
+    if let Some(factor) = limits.multiple_of {
+        let fits = range.check(None, factor, "MultipleOf", &mut outcome);
+        if let Some(given) = compared(fits) {
+            check_multiple(&given, factor, path, &mut outcome);
+        }
+    }
+    for end in [End::least(limits), End::most(limits)].into_iter().flatten() {
+        let fits = range.check(None, end.bound, end.name, &mut outcome);
+        if let Some(given) = compared(fits) {
+            end.check(&given, path, &mut outcome);
+        }
+    }
+    outcome
+}
+
+/// The numbers that a schema's type can hold.
+struct Range<'a> {
+    types: &'a [&'static str],
+    format: Option<&'a str>,
+    path: &'a str,
+}
+
+impl Range<'_> {
+    /// Whether a number is one of them; says so if not.
+    fn check(&self, integer: Option<i64>, number: f64, what: &str, outcome: &mut Outcome) -> bool {
+        #[expect(clippy::cast_precision_loss, reason = "the bounds are exact in both types")]
+        let whole = || {
+            integer.is_some()
+                || (number.fract() == 0.0 && number >= i64::MIN as f64 && number < i64::MAX as f64)
+        };
+        let small = |most: f64| number >= -most - 1.0 && number <= most;
+        let (fits, kind) = match (self.types, self.format) {
+            (["integer"], Some("int32")) => (whole() && small(f64::from(i32::MAX)), "integer"),
+            (["integer"], _) => (whole(), "integer"),
+            (["number"], Some("float")) => (number.abs() <= f64::from(f32::MAX), "number"),
+            _ => return true,
+        };
+        if !fits {
+            let form = match self.format {
+                Some(format) => format!("with format {format}"),
+                None => "(default format)".to_owned(),
+            };
+            outcome.remark(format!(
+                "{what} value must be of type {kind} {form} in {}",
+                self.path
+            ));
+        }
+        fits
+    }
+}
+
+fn check_multiple(given: &Number, factor: f64, path: &str, outcome: &mut Outcome) {
+    let must_be_positive = |shown: Value, outcome: &mut Outcome| {
+        let text = golang::printed(&shown);
+        let why = format!("factor MultipleOf declared for {path} must be positive: {text}");
+        outcome.invalid(path, shown, why);
+    };
+    let shown = |factor: Value| {
+        format!(
+            "{path} in body should be a multiple of {}",
+            golang::printed(&factor)
+        )
+    };
+    if let Some(given) = given.as_i64() {
+        #[expect(clippy::cast_possible_truncation, reason = "as Go converts it")]
+        let factor = factor as i64;
+        if factor <= 0 {
+            must_be_positive(factor.into(), outcome);
+        } else if given % factor != 0 {
+            outcome.invalid(path, given, shown(factor.into()));
+        }
+        return;
+    }
+    let given = given.as_f64().unwrap_or_default();
+    if factor <= 0.0 {
+        must_be_positive(factor.into(), outcome);
+        return;
+    }
+    let times = if factor < 1.0 {
+        1.0 / factor * given
+    } else {
+        given / factor
+    };
+    if !is_whole(times) {
+        outcome.invalid(path, given, shown(factor.into()));
+    }
+}
+
+/// One end of the allowed numbers.
+struct End {
+    bound: f64,
+    exclusive: bool,
+    name: &'static str,
+    is_least: bool,
+}
+
+impl End {
+    fn least(limits: &Limits) -> Option<Self> {
+        limits.minimum.map(|bound| Self {
+            bound,
+            exclusive: limits.exclusive_minimum,
+            name: "Minimum boundary",
+            is_least: true,
+        })
+    }
+
+    fn most(limits: &Limits) -> Option<Self> {
+        limits.maximum.map(|bound| Self {
+            bound,
+            exclusive: limits.exclusive_maximum,
+            name: "Maximum boundary",
+            is_least: false,
+        })
+    }
+
+    fn check(&self, given: &Number, path: &str, outcome: &mut Outcome) {
+        let words = match (self.is_least, self.exclusive) {
+            (true, false) => "greater than or equal to",
+            (true, true) => "greater than",
+            (false, false) => "less than or equal to",
+            (false, true) => "less than",
+        };
+        let text = |bound: Value| format!("{path} in body should be {words} {}", golang::printed(&bound));
+        if let Some(given) = given.as_i64() {
+            #[expect(clippy::cast_possible_truncation, reason = "as Go converts it")]
+            let bound = self.bound as i64;
+            if self.is_beyond(given, bound) {
+                outcome.invalid(path, given, text(bound.into()));
+            }
+        } else {
+            let given = given.as_f64().unwrap_or_default();
+            if self.is_beyond(given, self.bound) {
+                outcome.invalid(path, given, text(self.bound.into()));
+            }
+        }
+    }
+
+    fn is_beyond<T: PartialOrd + Copy>(&self, given: T, bound: T) -> bool {
+        let beyond = if self.is_least {
+            given < bound
+        } else {
+            given > bound
+        };
+        beyond || (self.exclusive && given == bound)
+    }
+}
