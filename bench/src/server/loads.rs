@@ -139,17 +139,17 @@ impl Load {
             .context("a version")?;
         let before = memory();
         let target = format!("{path}?watch=true&resourceVersion={version}&timeoutSeconds=300");
-        let open = |_| async {
+        let start = |_| async {
             let request = Request::get(&target).body(Vec::new())?;
             anyhow::Ok(self.client.request_stream(request).await?.lines())
         };
-        let watches: Vec<_> = stream::iter(0..watchers)
-            .map(open)
+        let open: Vec<_> = stream::iter(0..watchers)
+            .map(start)
             .buffer_unordered(16)
             .try_collect()
             .await?;
         let grown = memory().zip(before).map(|(after, before)| after - before);
-        let readers: Vec<_> = watches
+        let readers: Vec<_> = open
             .into_iter()
             .map(|mut lines| {
                 tokio::spawn(async move {

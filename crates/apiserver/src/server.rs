@@ -269,14 +269,14 @@ impl Server {
                 let Ok(place) = api.watchers.clone().try_acquire_owned() else {
                     return Ok(too_many_requests());
                 };
-                Answer::Watch(WatchStream::open(
+                Answer::Watch(Box::new(WatchStream::open(
                     place,
                     api.clone(),
                     target,
                     &options,
                     selector()?,
                     view,
-                )?)
+                )?))
             }
             Verb::Create if target.subresource.is_empty() => {
                 let options = WriteOptions::of(&query, "CreateOptions")?;
@@ -430,7 +430,7 @@ impl Api {
                 let list = view.list(resource, &page.metadata(resource), objects, now);
                 json_response(200, wanted.encode(list.to_string().into())?)
             }
-            Answer::Watch(stream) => with_body(200, "", Body::watch(stream)),
+            Answer::Watch(stream) => with_body(200, "", Body::watch(*stream)),
             Answer::Text(text) => return Ok(with_body(200, "text/plain", Body::whole(text))),
             Answer::Nothing => return Ok(with_body(204, "", Body::whole(Bytes::new()))),
         };

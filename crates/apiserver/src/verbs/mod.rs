@@ -67,7 +67,7 @@ pub(crate) enum Answer {
     /// 204
     Nothing,
     /// Events, until the watch ends.
-    Watch(WatchStream),
+    Watch(Box<WatchStream>),
 }
 
 impl Answer {

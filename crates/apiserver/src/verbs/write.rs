@@ -465,11 +465,7 @@ fn prepare_update(object: &mut Object, old: &Object, target: &Target) -> Vec<Fie
     }
     match &*target.subresource {
         "finalize" => {
-            match old.fields().get("status") {
-                Some(status) => object.fields_mut().insert("status".into(), status.clone()),
-                None => object.fields_mut().remove("status"),
-            };
-            strategies::named(resource, object);
+            keep_status(resource, object, old);
             return errors;
         }
         "status" => {
@@ -535,6 +531,15 @@ fn prepare_update(object: &mut Object, old: &Object, target: &Target) -> Vec<Fie
         object.set_meta("generation", generation + 1);
     }
     errors
+}
+
+/// What a write of finalizers leaves as it was.
+fn keep_status(resource: &Resource, object: &mut Object, old: &Object) {
+    match old.fields().get("status") {
+        Some(status) => object.fields_mut().insert("status".into(), status.clone()),
+        None => object.fields_mut().remove("status"),
+    };
+    strategies::named(resource, object);
 }
 
 /// Whether the state that the object asks for differs: everything but metadata and, where it is a part of its own, status.
