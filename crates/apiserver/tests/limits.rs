@@ -110,8 +110,7 @@ async fn a_watcher_that_does_not_read_is_left_behind_and_told_so() {
     let mut body = watch.into_body();
     for n in 0..100 {
         let patch = json!({"data": {"a": n.to_string().repeat(50_000)}});
-        let path = format!("{MAPS}/first");
-        let request = Request::patch(&path)
+        let request = Request::patch(format!("{MAPS}/first"))
             .header("content-type", "application/merge-patch+json")
             .body(Full::new(Bytes::from(patch.to_string())))
             .expect("a request");

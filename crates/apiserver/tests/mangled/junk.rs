@@ -164,7 +164,7 @@ impl Mutation {
         let count = count(tree);
         match self {
             Self::Replace(place, value) => {
-                *node(tree, &mut place.index(count)).expect("counted") = value.clone()
+                *node(tree, &mut place.index(count)).expect("counted") = value.clone();
             }
             Self::Remove(place) => {
                 let node = node(tree, &mut place.index(count)).expect("counted");

@@ -175,7 +175,8 @@ fn bomb(depth: usize) -> String {
     let mut yaml = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned();
     for level in 1..depth {
         let below = format!("*a{}", level - 1);
-        yaml += &format!("a{level}: &a{level} [{}]\n", vec![below; 9].join(", "));
+        let line = format!("a{level}: &a{level} [{}]\n", vec![below; 9].join(", "));
+        yaml.push_str(&line);
     }
     yaml
 }

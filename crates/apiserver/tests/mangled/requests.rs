@@ -290,7 +290,7 @@ fn segment() -> impl Strategy<Value = String> {
             "pods", "v1", "apps", "*", "{name}", "a%20b", "default", "other", "+", "log", "finalize",
         ]).prop_map(str::to_owned),
         1 => prop::collection::vec(any::<u8>(), 0..12)
-            .prop_map(|bytes| bytes.iter().map(|byte| format!("%{byte:02X}")).collect()),
+            .prop_map(|bytes| bytes.iter().map(|byte| format!("%{byte:02X}")).collect::<Vec<_>>().concat()),
         1 => (1..5_000_usize).prop_map(|length| "x".repeat(length)),
     ]
 }
