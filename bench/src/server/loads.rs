@@ -139,7 +139,7 @@ impl Load {
             .context("a version")?;
         let before = memory();
         let target = format!("{path}?watch=true&resourceVersion={version}&timeoutSeconds=300");
-        let open = |_| async {
+        let start = |_| async {
             let request = Request::get(&target).body(Vec::new())?;
             anyhow::Ok(self.client.request_stream(request).await?.lines())
         };

@@ -399,6 +399,7 @@ fn unknown_field(field: &str, resource: &Resource) -> Status {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use serde_json::json;
 
     use super::*;
@@ -465,5 +466,48 @@ mod tests {
             parse_fields("data.a=1", maps).expect_err("unknown").to_value()["message"],
             r#""data.a" is not a known field selector: only "metadata.name", "metadata.namespace""#
         );
+    }
+
+    fn requirement() -> impl Strategy<Value = Requirement> {
+        let key = || {
+            "(in|notin|[a-z]{1,6}(\\.io/[a-z]{1,4})?)"
+                .prop_filter("a key that is no operator", |key| key != "in" && key != "notin")
+        };
+        let value = || "[a-zA-Z0-9]([a-z0-9._-]{0,5}[a-z0-9])?";
+        // Sorted and without doubles, as the parser leaves them.
+        let values = move || {
+            prop::collection::btree_set(value(), 1..4)
+                .prop_map(|values| values.into_iter().collect::<Vec<_>>())
+        };
+        prop_oneof![
+            key().prop_map(Requirement::Exists),
+            key().prop_map(Requirement::Absent),
+            (key(), values()).prop_map(|(key, values)| Requirement::In(key, values)),
+            (key(), values()).prop_map(|(key, values)| Requirement::NotIn(key, values)),
+            (key(), 0..i64::MAX).prop_map(|(key, bound)| Requirement::Above(key, bound)),
+            (key(), 0..i64::MAX).prop_map(|(key, bound)| Requirement::Below(key, bound)),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn a_selector_reads_back_as_what_it_was_written_from(requirements in prop::collection::vec(requirement(), 0..5)) {
+            let text = LabelSelector(requirements.clone()).to_string();
+            prop_assert_eq!(parse_labels(&text), Ok(requirements), "{}", text);
+        }
+
+        #[test]
+        fn no_text_breaks_the_parser(text in "[a-c0-9=!,()<> \\PC]{0,24}", any in ".{0,24}") {
+            let catalogue = Registry::new().catalogue();
+            let pods = catalogue.find("", "v1", "pods").expect("served");
+            for text in [text, any] {
+                if let Ok(requirements) = parse_labels(&text) {
+                    // What was understood can be said again.
+                    let said = LabelSelector(requirements.clone()).to_string();
+                    prop_assert_eq!(parse_labels(&said), Ok(requirements), "{:?} as {:?}", text, said);
+                }
+                let _ = parse_fields(&text, pods);
+            }
+        }
     }
 }
