@@ -144,7 +144,7 @@ impl Load {
             anyhow::Ok(self.client.request_stream(request).await?.lines())
         };
         let streams: Vec<_> = stream::iter(0..watchers)
-            .map(open)
+            .map(start)
             .buffer_unordered(16)
             .try_collect()
             .await?;
