@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! cargo run --release -p windlass-bench -- queue
+//! cargo run --release -p windlass-bench -- server
 //! ```
 //!
 //! A subject is a module with a list of cases and a list of rivals; adding one is adding an arm below. Figures are only
@@ -11,6 +12,7 @@ mod measure;
 mod queue;
 mod rivals;
 mod rounds;
+mod server;
 
 use std::alloc::System;
 
@@ -20,12 +22,17 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
+/// Makes this program the server that the subject `server` measures.
+const SERVE: &str = "serve";
+
 fn main() -> anyhow::Result<()> {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["queue"] => queue::bench(),
         // What `bench` starts for each measurement of ours.
         ["measure", "queue", case] => queue::measure_case(case),
-        _ => bail!("name a subject: `queue`"),
+        ["server"] => server::bench(),
+        [SERVE, ..] => server::serve(),
+        _ => bail!("name a subject: `queue` or `server`"),
     }
 }

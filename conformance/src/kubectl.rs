@@ -34,7 +34,7 @@ use tokio::{
 use crate::run;
 
 /// How long a command may take.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_mins(1);
 
 /// A kubectl that talks to one server, in one namespace.
 pub struct Kubectl {
@@ -229,10 +229,14 @@ async fn forward(client: Client, log: Log, request: http::Request<Incoming>) -> 
         .uri(parts.uri.path_and_query().context("no path")?.as_str());
     if let Some(accept) = parts.headers.get(header::ACCEPT) {
         let accept = accept.to_str()?;
-        onward = match parts.uri.path().starts_with("/openapi") {
-            true => onward.header(header::ACCEPT, accept),
-            false => onward.header(header::ACCEPT, without_protobuf(accept)),
+        // The schema documents are binary in one of their forms, which is not recorded.
+        let is_schema = parts.uri.path().starts_with("/openapi");
+        let wanted = if is_schema {
+            accept.to_owned()
+        } else {
+            without_protobuf(accept)
         };
+        onward = onward.header(header::ACCEPT, wanted);
     }
     for name in [header::CONTENT_TYPE, header::USER_AGENT, header::IF_NONE_MATCH] {
         if let Some(value) = parts.headers.get(&name) {

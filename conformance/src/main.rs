@@ -1,6 +1,6 @@
 //! Records scenarios on a real control plane, and replays them on the embedded server.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{path::Path, process::ExitCode};
 
 use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
@@ -57,7 +57,7 @@ enum Command {
 async fn main() -> Result<ExitCode> {
     let kubectl = kubectl::find();
     let good = match Arguments::parse().command {
-        Command::Record { names } => record(&names, kubectl).await?,
+        Command::Record { names } => record(&names, kubectl.as_deref()).await?,
         Command::Replay {
             names,
             ahead,
@@ -65,13 +65,13 @@ async fn main() -> Result<ExitCode> {
             show,
         } => {
             let shelf = if ahead { Shelf::Ahead } else { Shelf::Scenarios };
-            let passed = replay(&corpus::scenarios(shelf, &names)?, kubectl, show).await?;
+            let passed = replay(&corpus::scenarios(shelf, &names)?, kubectl.as_deref(), show).await?;
             if promote {
                 passed.names.iter().try_for_each(|name| corpus::promote(name))?;
             }
             passed.all
         }
-        Command::Check { sample, seed } => check(sample, seed, kubectl).await?,
+        Command::Check { sample, seed } => check(sample, seed, kubectl.as_deref()).await?,
     };
     Ok(if good {
         ExitCode::SUCCESS
@@ -86,15 +86,15 @@ fn both_shelves(names: &[String]) -> Result<Vec<Scenario>> {
     Ok(all)
 }
 
-async fn record(names: &[String], kubectl: Option<PathBuf>) -> Result<bool> {
+async fn record(names: &[String], kubectl: Option<&Path>) -> Result<bool> {
     let mut scenarios = both_shelves(names)?;
     if scenarios.is_empty() {
         bail!("no scenario is called {names:?}");
     }
-    let first = on_real(&scenarios, &kubectl).await?;
+    let first = on_real(&scenarios, kubectl).await?;
     // In the other order, so that nothing depends on what ran before.
     scenarios.reverse();
-    let mut second = on_real(&scenarios, &kubectl).await?;
+    let mut second = on_real(&scenarios, kubectl).await?;
     scenarios.reverse();
     second.reverse();
     let mut good = true;
@@ -128,7 +128,7 @@ async fn record(names: &[String], kubectl: Option<PathBuf>) -> Result<bool> {
     Ok(good)
 }
 
-async fn check(sample: usize, seed: Option<u64>, kubectl: Option<PathBuf>) -> Result<bool> {
+async fn check(sample: usize, seed: Option<u64>, kubectl: Option<&Path>) -> Result<bool> {
     let mut scenarios = both_shelves(&[])?;
     let today = || u64::try_from(jiff::Timestamp::now().as_second() / 86_400).unwrap_or_default();
     let seed = seed.unwrap_or_else(today);
@@ -138,7 +138,7 @@ async fn check(sample: usize, seed: Option<u64>, kubectl: Option<PathBuf>) -> Re
     }
     println!("{} scenarios, seed {seed}", scenarios.len());
     let mut good = true;
-    for (scenario, outcomes) in scenarios.iter().zip(on_real(&scenarios, &kubectl).await?) {
+    for (scenario, outcomes) in scenarios.iter().zip(on_real(&scenarios, kubectl).await?) {
         let differences = compare(&corpus::load(&scenario.name)?, &outcomes?);
         if differences.is_empty() {
             println!("{}: true", scenario.name);
@@ -146,12 +146,14 @@ async fn check(sample: usize, seed: Option<u64>, kubectl: Option<PathBuf>) -> Re
         }
         good = false;
         println!("{}: the real server says something else now", scenario.name);
-        differences.iter().for_each(|difference| println!("{difference}"));
+        for difference in differences {
+            println!("{difference}");
+        }
     }
     Ok(good)
 }
 
-async fn on_real(scenarios: &[Scenario], kubectl: &Option<PathBuf>) -> Result<Vec<Result<Vec<Value>>>> {
+async fn on_real(scenarios: &[Scenario], kubectl: Option<&Path>) -> Result<Vec<Result<Vec<Value>>>> {
     let cluster = target::real().await?;
     let client = target::client(&cluster).await?;
     let mut all = Vec::new();
@@ -168,7 +170,7 @@ struct Passed {
     all: bool,
 }
 
-async fn replay(scenarios: &[Scenario], kubectl: Option<PathBuf>, show: usize) -> Result<Passed> {
+async fn replay(scenarios: &[Scenario], kubectl: Option<&Path>, show: usize) -> Result<Passed> {
     let meant = Differences::read(&corpus::root().join("differences.toml"))?;
     let mut names = Vec::new();
     for scenario in scenarios {
@@ -180,7 +182,7 @@ async fn replay(scenarios: &[Scenario], kubectl: Option<PathBuf>, show: usize) -
                 continue;
             }
         };
-        let got = match outcomes(scenario, &target::embedded(), &kubectl).await {
+        let got = match outcomes(scenario, &target::embedded(), kubectl).await {
             Ok(got) => got,
             Err(error) => {
                 println!("{name}: {error:#}");
@@ -211,7 +213,7 @@ async fn replay(scenarios: &[Scenario], kubectl: Option<PathBuf>, show: usize) -
     Ok(Passed { names, all })
 }
 
-async fn outcomes(scenario: &Scenario, client: &Client, kubectl: &Option<PathBuf>) -> Result<Vec<Value>> {
-    let raw = run::run(scenario, client, kubectl.as_deref()).await?;
+async fn outcomes(scenario: &Scenario, client: &Client, kubectl: Option<&Path>) -> Result<Vec<Value>> {
+    let raw = run::run(scenario, client, kubectl).await?;
     Ok(normalise::normalise(scenario, raw))
 }

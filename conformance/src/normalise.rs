@@ -46,6 +46,9 @@ static AGE: LazyLock<Regex> = LazyLock::new(|| pattern(r"^(?:\d+[smhd])+$"));
 static AGE_IN_TEXT: LazyLock<Regex> = LazyLock::new(|| pattern(r"\b(?:\d+m)?\d+s\b"));
 static IP: LazyLock<Regex> = LazyLock::new(|| pattern(r"^\d+\.\d+\.\d+\.\d+$"));
 static REVISION_LINE: LazyLock<Regex> = LazyLock::new(|| pattern(r#"(resourceVersion"?: ")(\d+)"#));
+/// The folders and the times that diff names.
+static DIFF: LazyLock<Regex> =
+    LazyLock::new(|| pattern(r"(LIVE|MERGED)-\d+|\t\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+ [+-]\d{4}"));
 /// Where messages name a revision.
 static REVISION: LazyLock<Regex> = LazyLock::new(|| pattern(r"(current: |in record \()(\d+)"));
 
@@ -102,7 +105,7 @@ impl Names<'_> {
             }
             Value::Object(fields) => {
                 if let Some(metadata) = fields.get("metadata") {
-                    self.collect_metadata(metadata, revisions);
+                    revisions.extend(revision_of_object(metadata));
                 }
                 for key in ["clusterIP", "clusterIPs"] {
                     self.collect_addresses(fields.get(key).unwrap_or(&Value::Null));
@@ -117,13 +120,6 @@ impl Names<'_> {
                 }
             }
             _ => {}
-        }
-    }
-
-    fn collect_metadata(&mut self, metadata: &Value, revisions: &mut BTreeSet<u64>) {
-        if metadata["uid"].is_string() {
-            let revision = metadata["resourceVersion"].as_str();
-            revisions.extend(revision.and_then(|revision| revision.parse::<u64>().ok()));
         }
     }
 
@@ -171,7 +167,7 @@ impl Names<'_> {
         let is_schema = fields.contains_key("openapi");
         let fields = fields
             .into_iter()
-            .filter(|(key, _)| !(key.contains(FOREIGN) && !key.contains(&self.group)))
+            .filter(|(key, _)| !self.is_foreign_name(key))
             .map(|(key, value)| {
                 let value = if is_schema {
                     self.without_prose(value)
@@ -245,6 +241,7 @@ impl Names<'_> {
                 let text = REVISION_LINE.replace_all(&text, |found: &Captures<'_>| {
                     format!("{}{}", &found[1], self.rank(&found[2]))
                 });
+                let text = DIFF.replace_all(&text, "$1");
                 AGE_IN_TEXT.replace_all(&text, "AGE").into_owned().into()
             }
             other => other,
@@ -307,6 +304,10 @@ impl Names<'_> {
                 if let Some(revision) = fields.get("rv").and_then(Value::as_i64).filter(|rv| *rv > 0) {
                     fields.insert("rv".to_owned(), self.rank(&revision.to_string()).into());
                 }
+                // A leading slash says only whether the page came from the server's cache or from etcd.
+                if let Some(Value::String(start)) = fields.get_mut("start") {
+                    *start = start.trim_start_matches('/').to_owned();
+                }
                 self.replace_fields(fields)
             }
             _ => token.into(),
@@ -362,8 +363,18 @@ impl Names<'_> {
                 .or_else(|| item["name"].as_str()),
             _ => None,
         };
-        name.is_some_and(|name| name.contains(FOREIGN) && !name.contains(&self.group))
+        name.is_some_and(|name| self.is_foreign_name(name))
     }
+
+    fn is_foreign_name(&self, name: &str) -> bool {
+        name.contains(FOREIGN) && !name.contains(&self.group)
+    }
+}
+
+/// Objects have a uid; lists and bookmarks have not.
+fn revision_of_object(metadata: &Value) -> Option<u64> {
+    let revision = metadata["resourceVersion"].as_str()?;
+    metadata["uid"].as_str().and(revision.parse().ok())
 }
 
 /// The prefixes for which the scenario wants names; they are cut so that the name stays within 63 characters.

@@ -189,8 +189,12 @@ impl Scenario {
         }
         let mut names: Vec<_> = steps.iter().map(|step| &step.name).collect();
         names.sort_unstable();
-        if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-            bail!("two steps are called `{}`", twice[0]);
+        if let Some(name) = names
+            .iter()
+            .zip(names.iter().skip(1))
+            .find_map(|(a, b)| (a == b).then_some(a))
+        {
+            bail!("two steps are called `{name}`");
         }
         Ok(Self {
             name: name.to_owned(),
@@ -215,22 +219,22 @@ impl Line {
             return self.push(None, steps);
         }
         for value in each {
-            self.clone().push(Some(value), steps)?;
+            self.clone().push(Some(&value), steps)?;
         }
         Ok(())
     }
 
-    fn push(mut self, each: Option<String>, steps: &mut Vec<Step>) -> Result<()> {
-        let name = match &each {
+    fn push(mut self, each: Option<&str>, steps: &mut Vec<Step>) -> Result<()> {
+        let name = match each {
             Some(value) => format!("{} {value}", self.step),
             None => self.step.clone(),
         };
         let mut add = |name: String, action| {
-            let each = each.clone();
+            let each = each.map(str::to_owned);
             steps.push(Step { name, each, action });
         };
         if let Some(definition) = self.define.take() {
-            for (suffix, action) in definition_steps(definition)? {
+            for (suffix, action) in definition_steps(&definition)? {
                 add(format!("{name}{suffix}"), action);
             }
             return Ok(());
@@ -304,7 +308,7 @@ impl Line {
 }
 
 /// Creates a CRD, waits until it is established, and until its first served version is served.
-fn definition_steps(definition: Value) -> Result<[(&'static str, Action); 3]> {
+fn definition_steps(definition: &Value) -> Result<[(&'static str, Action); 3]> {
     let text = |pointer: &str| {
         definition
             .pointer(pointer)

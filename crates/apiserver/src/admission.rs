@@ -5,6 +5,8 @@
 //!                     ─► DefaultStorageClass, StorageObjectInUseProtection ─► DefaultIngressClass
 //! ```
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use crate::{
@@ -15,8 +17,6 @@ use crate::{
     verbs::Api,
 };
 
-use std::sync::Arc;
-
 /// Where pods find the token of their service account.
 const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
@@ -25,6 +25,16 @@ const SYSTEM_PRIORITIES: [(&str, i64); 2] = [
     ("system-cluster-critical", 2_000_000_000),
     ("system-node-critical", 2_000_001_000),
 ];
+
+/// Whether pods need a service account.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Accounts {
+    /// They do, and get its token.
+    #[default]
+    Required,
+    /// Nobody looks.
+    Ignored,
+}
 
 impl Api {
     /// Completes a new object, or refuses it.
@@ -45,7 +55,9 @@ impl Api {
         }
         match (&*resource.group, &*resource.kind) {
             ("", "Pod") => {
-                self.admit_service_account(resource, object)?;
+                if self.accounts == Accounts::Required {
+                    self.admit_service_account(resource, object)?;
+                }
                 self.admit_priority(resource, object)?;
                 tolerate_for_a_while(object);
             }
@@ -87,9 +99,6 @@ impl Api {
 
     /// A pod runs as a service account that exists, and has its token mounted.
     fn admit_service_account(&self, resource: &Resource, pod: &mut Object) -> Result<(), Status> {
-        if self.any_service_account {
-            return Ok(());
-        }
         let namespace = pod.namespace().to_owned();
         let name = match pod.text_at("spec.serviceAccountName") {
             empty if empty.is_empty() => "default".to_owned(),
@@ -324,5 +333,32 @@ fn protect(object: &mut Object, finalizer: &str) {
     if !finalizers.iter().any(|known| known == finalizer) {
         let all: Vec<_> = finalizers.into_iter().chain([finalizer.to_owned()]).collect();
         object.set_meta("finalizers", all);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+    use tower::ServiceExt;
+
+    use super::*;
+    use crate::Server;
+
+    async fn create_pod(server: Server) -> u16 {
+        let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+        let request = Request::post("/api/v1/namespaces/default/pods")
+            .body(pod.to_string())
+            .expect("a request");
+        let response = server.oneshot(request).await.expect("infallible");
+        response.status().as_u16()
+    }
+
+    #[tokio::test]
+    async fn pods_need_a_service_account_unless_told_otherwise() {
+        assert_eq!(create_pod(Server::new()).await, 403);
+        assert_eq!(
+            create_pod(Server::builder().without_service_accounts().build()).await,
+            201
+        );
     }
 }

@@ -59,20 +59,17 @@ fn plain(resource: &Resource) -> Value {
         "singularName": &*resource.singular,
         "namespaced": resource.namespaced,
         "kind": &*resource.kind,
-        "verbs": resource.verbs,
+        "verbs": verbs(resource),
     });
+    if !resource.storage_hash.is_empty() {
+        value["storageVersionHash"] = resource.storage_hash.to_string().into();
+    }
     for (key, list) in [
         ("shortNames", &resource.short_names),
         ("categories", &resource.categories),
     ] {
         if !list.is_empty() {
             value[key] = json!(list);
-        }
-    }
-    if let Some(defined) = &resource.defined {
-        value["verbs"] = verbs(resource);
-        if let Some(hash) = &defined.storage_hash {
-            value["storageVersionHash"] = hash.to_string().into();
         }
     }
     value

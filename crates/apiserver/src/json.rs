@@ -30,7 +30,6 @@ fn in_go(error: &serde_json::Error, bytes: &[u8]) -> String {
     let place = [
         ("trailing characters", "after top-level value"),
         ("expected value", "looking for beginning of value"),
-        ("expected ident", "in literal"),
         (
             "key must be a string",
             "looking for beginning of object key string",
@@ -50,6 +49,11 @@ fn in_go(error: &serde_json::Error, bytes: &[u8]) -> String {
         .map(|line| line.len() + 1)
         .sum::<usize>()
         + error.column().saturating_sub(1);
+    if text.starts_with("expected ident")
+        && let Some(why) = broken_literal(bytes, offset)
+    {
+        return why;
+    }
     match (place, bytes.get(offset)) {
         (Some((_, place)), Some(byte)) => {
             // Go names bytes beyond ASCII as Latin-1.
@@ -57,6 +61,28 @@ fn in_go(error: &serde_json::Error, bytes: &[u8]) -> String {
         }
         _ => text,
     }
+}
+
+/// `invalid character 'o' in literal null (expecting 'u')`
+fn broken_literal(bytes: &[u8], near: usize) -> Option<String> {
+    let is_letter = |byte: &u8| byte.is_ascii_alphabetic();
+    let head = bytes.get(..=near.min(bytes.len().checked_sub(1)?))?;
+    let start = head
+        .iter()
+        .rposition(|byte| !is_letter(byte))
+        .map_or(0, |place| place + 1);
+    let literal = ["null", "true", "false"]
+        .into_iter()
+        .find(|literal| literal.as_bytes().first() == bytes.get(start))?;
+    let (place, wanted) = literal
+        .bytes()
+        .enumerate()
+        .find(|(index, wanted)| bytes.get(start + index) != Some(wanted))?;
+    let found = char::from(*bytes.get(start + place)?);
+    let wanted = char::from(wanted);
+    Some(format!(
+        "invalid character {found:?} in literal {literal} (expecting {wanted:?})"
+    ))
 }
 
 /// Builds a tree, and notes what it meets twice.

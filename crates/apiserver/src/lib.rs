@@ -59,7 +59,9 @@ mod strategies;
 mod subresources;
 mod validation;
 mod verbs;
+mod versions;
 mod view;
+mod warnings;
 mod world;
 
 pub use body::Body;

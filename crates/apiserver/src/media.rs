@@ -64,6 +64,14 @@ impl Encoding {
         Err(Status::not_acceptable(&offered))
     }
 
+    /// The encoding of a refusal, which every client gets in some form.
+    pub(crate) fn of_refusal(headers: &HeaderMap) -> Self {
+        match media_type(headers, http::header::ACCEPT) {
+            "application/yaml" => Self::Yaml,
+            _ => Self::Json,
+        }
+    }
+
     pub(crate) fn content_type(self) -> &'static str {
         match self {
             Self::Json => "application/json",
@@ -109,6 +117,26 @@ fn read(body: &[u8], encoding: Encoding, kind: &str) -> Result<(Value, Vec<Strin
             .map(|value| (value, Vec::new()))
             .map_err(|error| unrecognized(body, kind, &error.to_string())),
         Encoding::Protobuf => decode_protobuf(body, "", kind).map(|value| (value, Vec::new())),
+    }
+}
+
+/// Reads the options of a deletion, whose refusals are shorter than those of objects.
+pub(crate) fn decode_options(body: &[u8], encoding: Encoding) -> Result<Value, Status> {
+    const KIND: &str = "DeleteOptions";
+    let value = match encoding {
+        Encoding::Json => json::read(body).map(|(value, _)| value).map_err(|why| {
+            Status::bad_request(format!("couldn't get version/kind; json parse error: {why}"))
+        })?,
+        _ => decode(body, encoding, KIND)?,
+    };
+    match value["kind"].as_str() {
+        None | Some("" | KIND) => Ok(value),
+        Some(kind) => {
+            let version = value["apiVersion"].as_str().unwrap_or_default();
+            Err(Status::bad_request(format!(
+                "no kind {kind:?} is registered for version {version:?} in scheme \"pkg/runtime/scheme.go:111\""
+            )))
+        }
     }
 }
 

@@ -51,6 +51,12 @@ pub(crate) fn path_segment(text: &str) -> Vec<String> {
 
 /// A key of labels, annotations and such: a name, with a domain before it or not.
 pub(crate) fn qualified(key: &str) -> Vec<String> {
+    if key.matches('/').count() > 1 {
+        let name = QUALIFIED.replace("name part", "a valid label key");
+        return vec![format!(
+            "{name} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+        )];
+    }
     let mut problems = Vec::new();
     let name = match key.split_once('/') {
         None => key,
@@ -219,7 +225,11 @@ mod tests {
             ),
             (label, vec!["a", "1a"], vec!["a.b", "A", "a_"]),
             (path_segment, vec!["system:node", "A"], vec![".", "a/b", "a%"]),
-            (qualified, vec!["a", "a.b/c_D"], vec!["/a", "a b", "a/", ""]),
+            (
+                qualified,
+                vec!["a", "a.b/c_D"],
+                vec!["/a", "a b", "a/", "", "a/b/c"],
+            ),
             (label_value, vec!["", "x-Y.z"], vec!["-x", "a b"]),
             (port_name, vec!["http", "a-1"], vec!["A", "1", "a--b", "-a", ""]),
             (

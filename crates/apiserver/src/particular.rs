@@ -73,9 +73,25 @@ pub(crate) fn is_finished(resource: &Resource, object: &Object) -> bool {
     object.is_deleting() && grace == 0 && object.finalizers().next().is_none() && !holds(resource, object)
 }
 
+/// Whether objects of the kind get a time in which to go.
+pub(crate) fn is_graceful(resource: &Resource) -> bool {
+    of(resource) == ("", "Pod")
+}
+
+/// What the client of a deletion should know.
+pub(crate) fn deletion_warnings(resource: &Resource, said_policy: bool) -> Vec<String> {
+    if said_policy || of(resource) != ("batch", "Job") {
+        return Vec::new();
+    }
+    vec![
+        "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning"
+            .to_owned(),
+    ]
+}
+
 /// How long an object may take to go. Only pods have a grace period, and only once they are on a node.
 pub(crate) fn grace_seconds(resource: &Resource, object: &Object, asked: Option<i64>) -> i64 {
-    if of(resource) != ("", "Pod") {
+    if !is_graceful(resource) {
         return 0;
     }
     let text = |path: &str| object.text_at(path);

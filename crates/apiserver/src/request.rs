@@ -75,7 +75,7 @@ impl Route {
                     .iter()
                     .any(|r| *r.group == *group && !r.custom)
             };
-            return if catalogue.group(group).is_some() && !rest.is_empty() && built_in() {
+            return if catalogue.group(group).is_some() && built_in() {
                 Self::NoSuchResource
             } else {
                 Self::Other
@@ -155,7 +155,8 @@ impl Verb {
     pub(crate) fn of(method: &Method, target: &Target, query: &Query) -> Result<Self, Status> {
         let on_object = !target.name.is_empty();
         let verb = match (method.as_str(), on_object) {
-            ("GET", _) if target.legacy_watch || query.flag("watch") => Self::Watch,
+            // On one object `watch` means nothing, but for the old path that says it.
+            ("GET", _) if target.legacy_watch || (!on_object && query.flag("watch")) => Self::Watch,
             ("GET", true) => Self::Get,
             ("GET", false) => Self::List,
             ("POST", false) => Self::Create,

@@ -15,6 +15,7 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use crate::{
+    admission::Accounts,
     body::Body,
     discovery,
     media::{self, Encoding},
@@ -25,8 +26,9 @@ use crate::{
     selector::Selector,
     status::Status,
     storage::{Memory, Storage},
-    subresources::Input,
+    subresources::{Input, TokenKey},
     verbs::{Answer, Api, DeleteOptions, ListBody, ListOptions, WatchStream, WriteOptions},
+    versions,
     view::View,
     world::World,
 };
@@ -62,20 +64,13 @@ pub struct Builder {
     storage: Option<Box<dyn Storage>>,
     seed: Option<u64>,
     epoch: Option<Timestamp>,
-    any_service_account: bool,
+    accounts: Accounts,
 }
 
 impl Builder {
     /// Keeps objects here. Default: in memory, gone with the server.
     pub fn storage(mut self, storage: impl Storage) -> Self {
         self.storage = Some(Box::new(storage));
-        self
-    }
-
-    /// Takes pods whose service account does not exist, for clusters in which nobody makes one. Default: they are
-    /// refused, and the others get their token mounted.
-    pub fn any_service_account(mut self) -> Self {
-        self.any_service_account = true;
         self
     }
 
@@ -91,15 +86,25 @@ impl Builder {
         self
     }
 
+    /// Takes pods whose service account does not exist, as `--disable-admission-plugins=ServiceAccount` makes a real
+    /// server do: for those who run no controller that makes the account `default` in every namespace. Default: such
+    /// pods are refused.
+    pub fn without_service_accounts(mut self) -> Self {
+        self.accounts = Accounts::Ignored;
+        self
+    }
+
     /// A server that serves.
     pub fn build(self) -> Server {
+        let world = World::new(self.epoch, self.seed);
         let api = Arc::new(Api {
+            tokens: TokenKey::new(world.secret()),
             storage: self.storage.unwrap_or_else(|| Box::new(Memory::default())),
             registry: Registry::new(),
-            world: World::new(self.epoch, self.seed),
-            any_service_account: self.any_service_account,
+            world,
             definitions: parking_lot::Mutex::new(()),
             allotting: parking_lot::Mutex::new(()),
+            accounts: self.accounts,
         });
         api.start();
         Server { api }
@@ -136,7 +141,15 @@ impl Server {
             tracing::error!(method = %parts.method, path = parts.uri.path(), "a request panicked");
             Err(Status::internal("the request could not be handled"))
         });
-        answer.unwrap_or_else(|status| refusal(&status))
+        let mut response = answer.unwrap_or_else(|status| {
+            // A client that reads YAML gets its refusals in YAML too.
+            let encoding = Encoding::of_refusal(&parts.headers);
+            refusal(&status, encoding)
+        });
+        if parts.method == Method::HEAD {
+            *response.body_mut() = Body::whole(Bytes::new());
+        }
+        response
     }
 
     async fn route<B>(&self, parts: &Parts, body: B) -> Result<Response<Body>, Status>
@@ -148,7 +161,16 @@ impl Server {
         let path = parts.uri.path();
         let catalogue = self.api.registry.catalogue();
         let as_json = |value: &serde_json::Value| json_response(200, value.to_string().into());
-        match Route::of(path, &catalogue) {
+        let route = Route::of(path, &catalogue);
+        let read_only = match &route {
+            Route::Resource(_) | Route::NoSuchResource => false,
+            Route::Other => path.starts_with("/version"),
+            _ => true,
+        };
+        if read_only && parts.method != Method::GET {
+            return Err(Status::method_not_allowed());
+        }
+        match route {
             Route::Resource(target) if target.is_nowhere(&parts.method) => {
                 Ok(text_response(404, "404 page not found\n"))
             }
@@ -163,7 +185,8 @@ impl Server {
                     return answer;
                 };
                 // A deprecated version says so whatever the answer is.
-                let mut response = answer.unwrap_or_else(|status| refusal(&status));
+                let mut response =
+                    answer.unwrap_or_else(|status| refusal(&status, Encoding::of_refusal(&parts.headers)));
                 let others: Vec<_> = response
                     .headers()
                     .get_all(header::WARNING)
@@ -196,7 +219,10 @@ impl Server {
             Route::NoSuchResource => Err(Status::no_such_resource()),
             Route::Other => Ok(match path {
                 "/version" | "/version/" => as_json(registry::version()),
-                "/healthz" | "/livez" | "/readyz" => text_response(200, "ok"),
+                "/healthz" | "/livez" | "/readyz" => {
+                    health(path, Query::parse(parts.uri.query()).flag("verbose"))
+                }
+                "/healthz/ping" | "/livez/ping" | "/readyz/ping" => text_response(200, "ok"),
                 "/openapi/v3" | "/openapi/v3/" => {
                     let index = openapi::index(&catalogue).to_string();
                     with_body(200, "text/plain; charset=utf-8", Body::whole(index))
@@ -230,6 +256,7 @@ impl Server {
         };
         let api = &self.api;
         let answer = match verb {
+            Verb::Get if *target.subresource == *"log" => api.log(target, &query)?,
             Verb::Get if !matches!(&*target.subresource, "" | "status") => {
                 api.subresource(target, verb, &WriteOptions::default(), &Input::None)?
             }
@@ -251,6 +278,10 @@ impl Server {
             Verb::Create if target.subresource.is_empty() => {
                 let options = WriteOptions::of(&query, "CreateOptions")?;
                 let encoding = Encoding::of_body(&parts.headers)?;
+                if (&*target.resource.group, &*target.resource.plural) == ("", "bindings") {
+                    let answer = api.bind_by_name(target, &options, &collect(body).await?, encoding)?;
+                    return api.respond(answer, target, wanted, view);
+                }
                 api.create(target, &options, &collect(body).await?, encoding)?
             }
             Verb::Update if matches!(&*target.subresource, "" | "status" | "finalize") => {
@@ -267,11 +298,7 @@ impl Server {
                 let bytes = collect(body).await?;
                 let value = match &bytes[..] {
                     [] => None,
-                    bytes => Some(media::decode(
-                        bytes,
-                        Encoding::of_body(&parts.headers)?,
-                        "DeleteOptions",
-                    )?),
+                    bytes => Some(media::decode_options(bytes, Encoding::of_body(&parts.headers)?)?),
                 };
                 let options = DeleteOptions::of(&query, value.as_ref())?;
                 if verb == Verb::Delete {
@@ -384,11 +411,11 @@ impl Api {
                 response
             }
             Answer::List(page) if (wanted, view) == (Encoding::Json, View::Object) => {
-                with_body(200, "", Body::list(ListBody::new(resource, page)))
+                with_body(200, "", Body::list(ListBody::new(resource, &page)))
             }
             Answer::List(page) => {
                 let objects = page.entries.iter().map(|entry| {
-                    let mut object = entry.object.decode();
+                    let mut object = versions::shown_entry(entry, resource).object.decode();
                     // In lists of built-in kinds the items leave their type to the list.
                     if view == View::Object && !resource.custom {
                         object
@@ -404,6 +431,9 @@ impl Api {
             Answer::Text(text) => return Ok(with_body(200, "text/plain", Body::whole(text))),
             Answer::Nothing => return Ok(with_body(204, "", Body::whole(Bytes::new()))),
         };
+        if let Some(deprecation) = resource.strategy.deprecation {
+            warn(&mut response, deprecation);
+        }
         response.headers_mut().insert(
             header::CONTENT_TYPE,
             HeaderValue::from_static(wanted.content_type()),
@@ -477,8 +507,10 @@ fn warn(response: &mut Response<Body>, warning: &str) {
     }
 }
 
-fn refusal(status: &Status) -> Response<Body> {
-    let mut response = json_response(status.code, status.to_value().to_string().into());
+fn refusal(status: &Status, encoding: Encoding) -> Response<Body> {
+    let json = Bytes::from(status.to_value().to_string());
+    let body = encoding.encode(json.clone()).unwrap_or(json);
+    let mut response = with_body(status.code, encoding.content_type(), Body::whole(body));
     if let Some(seconds) = status.retry_after() {
         response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
     }
@@ -487,6 +519,15 @@ fn refusal(status: &Status) -> Response<Body> {
 
 fn json_response(code: u16, json: Bytes) -> Response<Body> {
     with_body(code, "application/json", Body::whole(json))
+}
+
+/// This server has one check, and answering is it.
+fn health(path: &str, verbose: bool) -> Response<Body> {
+    if !verbose {
+        return text_response(200, "ok");
+    }
+    let text = format!("[+]ping ok\n{} check passed\n", path.trim_start_matches('/'));
+    with_body(200, "text/plain; charset=utf-8", Body::whole(text))
 }
 
 fn text_response(code: u16, text: &'static str) -> Response<Body> {
@@ -501,6 +542,8 @@ fn with_body(code: u16, content_type: &'static str, body: Body) -> Response<Body
         header::CACHE_CONTROL,
         HeaderValue::from_static("no-cache, private"),
     );
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    if !content_type.is_empty() {
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    }
     response
 }

@@ -251,7 +251,7 @@ impl Status {
 
     /// An eviction that more than one budget would have to allow.
     pub(crate) fn several_budgets() -> Self {
-        Self::internal(
+        Self::unexplained(
             "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
         )
     }

@@ -5,15 +5,16 @@ use serde_json::Value;
 use crate::{
     naming,
     object::Object,
-    registry::NameRule,
+    registry::{NameRule, Resource},
     schema::{FieldError, Problem},
+    status::Status,
 };
 
 /// All annotations of an object together may be this long.
 const ANNOTATIONS: usize = 256 * 1024;
 
 /// The finalizers that need no domain.
-const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
+pub(crate) const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
 
 /// What is wrong with the name of a new object.
 pub(crate) fn name(object: &Object, rule: NameRule) -> Vec<FieldError> {
@@ -49,9 +50,10 @@ fn report(errors: &mut Vec<FieldError>, field: &str, value: &str, problems: Vec<
 }
 
 /// What is wrong with an object's labels, annotations, finalizers and owners.
-pub(crate) fn metadata(object: &Object) -> Vec<FieldError> {
+pub(crate) fn metadata(object: &Object, resource: &Resource) -> Vec<FieldError> {
     let mut errors = custom_metadata(object);
-    for (index, finalizer) in object.finalizers().enumerate() {
+    // Custom objects get away with a warning.
+    for (index, finalizer) in object.finalizers().enumerate().filter(|_| !resource.custom) {
         if !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(&finalizer) {
             let why = "name is neither a standard finalizer name nor is it fully qualified".to_owned();
             errors.push(FieldError::new(
@@ -63,7 +65,7 @@ pub(crate) fn metadata(object: &Object) -> Vec<FieldError> {
     errors
 }
 
-/// The same for custom resources, whose finalizers may do without a domain.
+/// What is wrong with the metadata of custom resources, and of resources inside them.
 pub(crate) fn custom_metadata(object: &Object) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for (key, value) in object.labels() {
@@ -124,13 +126,99 @@ fn owners(object: &Object, errors: &mut Vec<FieldError>) {
             }
         }
     }
-    if owners.iter().filter(|owner| owner["controller"] == true).count() > 1 {
-        let why = "Only one reference can have Controller set to true".to_owned();
-        let value = Value::from(owners.to_vec());
+    for owner in owners
+        .iter()
+        .filter(|owner| owner["apiVersion"] == "v1" && owner["kind"] == "Event")
+    {
+        let why = "/v1, Kind=Event is disallowed from being an owner".to_owned();
         errors.push(FieldError::new(
             "metadata.ownerReferences",
-            Problem::Invalid(value, why),
+            Problem::InvalidText(shown_owner(owner), why),
         ));
+    }
+    let controllers: Vec<_> = owners
+        .iter()
+        .filter(|owner| owner["controller"] == true)
+        .collect();
+    if let [first, second, ..] = controllers[..] {
+        let named = |owner: &Value| {
+            let text = |key: &str| owner[key].as_str().unwrap_or_default();
+            format!("{}/{}", text("kind"), text("name"))
+        };
+        let why = format!(
+            "Only one reference can have Controller set to true. Found \"true\" in references for {} and {}",
+            named(first),
+            named(second)
+        );
+        let all: Vec<_> = owners.iter().map(shown_owner).collect();
+        errors.push(FieldError::new(
+            "metadata.ownerReferences",
+            Problem::InvalidText(format!("[{}]", all.join(",")), why),
+        ));
+    }
+}
+
+/// A reference in Go's order of fields.
+fn shown_owner(owner: &Value) -> String {
+    let fields = [
+        "apiVersion",
+        "kind",
+        "name",
+        "uid",
+        "controller",
+        "blockOwnerDeletion",
+    ];
+    let fields: Vec<_> = fields
+        .iter()
+        .filter(|key| !owner[**key].is_null())
+        .map(|key| format!("\"{key}\":{}", owner[*key]))
+        .collect();
+    format!("{{{}}}", fields.join(","))
+}
+
+/// What is wrong with the metadata of a changed object, as often as the real server's checks come upon it.
+pub(crate) fn repeated(errors: Vec<FieldError>, resource: &Resource) -> Vec<FieldError> {
+    let kind = (&*resource.group, &*resource.kind);
+    let thrice = matches!(
+        kind,
+        ("apps", "Deployment") | ("", "Service") | ("coordination.k8s.io", "Lease")
+    );
+    let times = if resource.custom || thrice { 3 } else { 4 };
+    let is_repeated = |error: &FieldError| {
+        matches!(&*error.field, "metadata.labels" | "metadata.annotations")
+            || error.field.starts_with("metadata.ownerReferences")
+    };
+    let (often, once): (Vec<_>, Vec<_>) = errors.into_iter().partition(is_repeated);
+    let often = std::iter::repeat_n(often, times).flatten();
+    often.chain(once).collect()
+}
+
+/// What etcd takes in one request; an object and its metadata must fit.
+const STORED: usize = 3 * 512 * 1024;
+
+/// Refuses what a real server could not store.
+pub(crate) fn size(object: &Object) -> Result<(), Status> {
+    let size: usize = object
+        .fields()
+        .iter()
+        .map(|(key, value)| key.len() + weight(value))
+        .sum();
+    if size > STORED {
+        return Err(Status::unexplained("etcdserver: request is too large"));
+    }
+    Ok(())
+}
+
+/// About how many bytes a value takes: its texts, which are all of it that can be large.
+fn weight(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.len() + 2,
+        Value::Array(items) => items.iter().map(|item| weight(item) + 1).sum(),
+        Value::Object(fields) => fields
+            .iter()
+            .map(|(key, value)| key.len() + weight(value) + 4)
+            .sum(),
+        _ => 4,
     }
 }
 
@@ -163,8 +251,12 @@ mod tests {
 
     #[test]
     fn labels_owners_and_finalizers_are_checked() {
-        let count =
-            |value: Value| metadata(&Object::new(json!({"metadata": value})).expect("an object")).len();
+        let catalogue = crate::registry::Registry::new().catalogue();
+        let resource = catalogue.find("", "v1", "pods").expect("built in");
+        let count = |value: Value| {
+            let object = Object::new(json!({"metadata": value})).expect("an object");
+            metadata(&object, resource).len()
+        };
         assert_eq!(count(json!({"labels": {"a.b/c_D": "x-Y.z", "e": ""}})), 0);
         assert_eq!(count(json!({"labels": {"a": "-x"}})), 1);
         assert_eq!(count(json!({"labels": {"/a": "x"}})), 1);
@@ -174,6 +266,17 @@ mod tests {
         assert_eq!(
             count(json!({"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "a"}]})),
             1
+        );
+    }
+
+    #[test]
+    fn what_etcd_could_not_take_is_refused() {
+        let of = |size: usize| Object::new(json!({"spec": {"a": "x".repeat(size)}})).expect("an object");
+        assert!(size(&of(STORED - 1000)).is_ok());
+        let refusal = size(&of(STORED)).expect_err("too large").to_value();
+        assert_eq!(
+            (&refusal["code"], &refusal["message"]),
+            (&json!(500), &json!("etcdserver: request is too large"))
         );
     }
 }

@@ -61,6 +61,13 @@ impl World {
         self.chance.lock().usize(..limit)
     }
 
+    /// Bytes that nobody can guess, unless the server was seeded.
+    pub(crate) fn secret(&self) -> [u8; 32] {
+        let mut bytes = [0; 32];
+        self.chance.lock().fill(&mut bytes);
+        bytes
+    }
+
     /// The length of a watch whose client named none: 30 to 60 minutes, so that they do not all end at once.
     pub(crate) fn watch_timeout(&self) -> std::time::Duration {
         std::time::Duration::from_secs(self.chance.lock().u64(1800..3600))

@@ -26,6 +26,8 @@ struct Step {
     action: Action,
     #[serde(rename = "type", default)]
     kind: String,
+    #[serde(default)]
+    name: String,
     code: u16,
     answer: Option<Value>,
     #[serde(default)]
@@ -40,6 +42,8 @@ enum Action {
     /// Changes to the last answer.
     Put(Vec<(String, Value)>),
     Patch(Value),
+    /// A body that is put where nothing is.
+    Replace(Value),
 }
 
 struct Answer {
@@ -71,6 +75,11 @@ async fn new_objects_are_refused_as_by_a_real_server() {
 #[tokio::test]
 async fn changes_are_taken_or_refused_as_by_a_real_server() {
     replay(include_str!("recorded/updates.json")).await;
+}
+
+#[tokio::test]
+async fn what_a_real_server_warns_of_is_warned_of() {
+    replay(include_str!("recorded/warnings.json")).await;
 }
 
 async fn replay(recorded: &str) {
@@ -136,6 +145,10 @@ async fn perform(server: &Server, case: &Case, step: &Step, item: &mut String, l
                 edit(&mut body, path, value);
             }
             ("PUT", item.clone(), "application/json", body.to_string())
+        }
+        Action::Replace(body) => {
+            *item = format!("{}/{}", case.collection, step.name);
+            ("PUT", item.clone(), "application/json", text(body))
         }
         Action::Patch(body) => {
             let content = match &*step.kind {

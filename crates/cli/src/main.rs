@@ -26,7 +26,7 @@ enum Command {
     ///
     /// Starts an API server inside this process, installs the Foo CRD, runs the controller, creates a Foo, and
     /// follows what becomes of it. Every claim is checked against the API; the exit code is 0 only if all of them hold.
-    /// Nothing outside this process is touched. Set RUST_LOG=info to see the controller's own log.
+    /// Nothing outside this process is touched. Set `RUST_LOG=info` to see the controller's own log.
     Demo(demo::Arguments),
 }
 

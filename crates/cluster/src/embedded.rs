@@ -49,7 +49,7 @@ impl Embedded {
     /// Starts the API server. It is ready at once.
     pub async fn start(self) -> Result<Cluster, Error> {
         // As on a real control plane without controllers, nobody makes service accounts.
-        let mut builder = Server::builder().any_service_account();
+        let mut builder = Server::builder().without_service_accounts();
         if let Some(seed) = self.seed {
             builder = builder.seed(seed);
         }

@@ -28,7 +28,7 @@ pub(crate) struct Definition {
     namespaced: bool,
     /// The names that were accepted, which need not be those that are wanted now.
     names: Value,
-    storage_hash: Option<Box<str>>,
+    storage_hash: Box<str>,
     terminating: bool,
     forms: Arc<Forms>,
     /// The served ones, the preferred one first.
@@ -47,8 +47,6 @@ pub(crate) struct Defined {
     pub(crate) terminating: bool,
     /// What every answer is accompanied by, if the version is deprecated.
     pub(crate) warning: Option<Box<str>>,
-    /// What discovery shows of the version that objects are stored at, if that is served.
-    pub(crate) storage_hash: Option<Box<str>>,
     /// Ends when what is served changes.
     pub(crate) alive: watch::Receiver<()>,
 }
@@ -80,10 +78,12 @@ impl Definition {
             .collect::<Result<Vec<_>, _>>()?;
         served.sort_by(|a, b| super::versions::compare(&a.name, &b.name));
         let stored = text(&super::storage_version(crd)).to_owned();
-        let storage_hash = served
-            .iter()
-            .any(|version| *version.name == *stored)
-            .then(|| storage_hash(text(&spec["group"]), &stored, text(&spec["names"]["kind"])));
+        // A version that is not served is nobody's business.
+        let storage_hash = if served.iter().any(|version| *version.name == *stored) {
+            storage_hash(text(&spec["group"]), &stored, text(&spec["names"]["kind"]))
+        } else {
+            Box::default()
+        };
         let mut hasher = DefaultHasher::new();
         (spec.to_string(), names.to_string()).hash(&mut hasher);
         Ok(Some(Self {
@@ -130,6 +130,7 @@ impl Definition {
             subresources: self.subresources(version).collect(),
             table: format!("{}.{}", text(&self.names["plural"]), self.group).into(),
             storage_version: self.forms.stored_version().into(),
+            storage_hash: self.storage_hash.clone(),
             schema: Some(version.schema.clone()),
             document: Some(version.document.clone()),
             custom: true,
@@ -141,7 +142,6 @@ impl Definition {
                 forms: self.forms.clone(),
                 terminating: self.terminating,
                 warning: version.warning.clone(),
-                storage_hash: self.storage_hash.clone(),
                 alive: self.alive.subscribe(),
             }),
         })

@@ -73,7 +73,7 @@ pub(crate) fn check(
     old: Option<&Object>,
     part: Part,
 ) -> Vec<FieldError> {
-    let mut errors = validation::custom_metadata(object);
+    let mut errors = validation::metadata(object, resource);
     let Some(schema) = &resource.schema else {
         return errors;
     };

@@ -115,6 +115,8 @@ struct ResourceFacts {
     short_names: Vec<Box<str>>,
     #[serde(default)]
     categories: Vec<Box<str>>,
+    #[serde(default)]
+    storage_version_hash: Box<str>,
 }
 
 impl Facts {
@@ -167,6 +169,7 @@ impl Facts {
             subresources: subresources.collect(),
             table: strategy::table(&entry.api_group, &entry.name),
             storage_version: entry.api_version.clone(),
+            storage_hash: entry.storage_version_hash.clone(),
             schema: schema.and_then(|name| graph.named(name)),
             document: None,
             custom: false,

@@ -43,6 +43,8 @@ pub(crate) struct Resource {
     pub(crate) table: TableName,
     /// The version that objects are stored at.
     pub(crate) storage_version: Box<str>,
+    /// Tells clients whether two resources are stored alike; empty where nothing is said.
+    pub(crate) storage_hash: Box<str>,
     pub(crate) schema: Option<Schema>,
     /// A custom resource's schema as its CRD has it, prose included.
     pub(crate) document: Option<Arc<Value>>,

@@ -13,6 +13,8 @@ pub(crate) struct Strategy {
     pub(crate) generation: bool,
     /// Whether a PUT without a resourceVersion overwrites whatever is there.
     pub(crate) unconditional_update: bool,
+    /// Whether a PUT of what is not there creates it.
+    pub(crate) create_on_update: bool,
     /// Whether a deletion answers with the object rather than with a `Status`.
     pub(crate) shows_deleted: bool,
     /// Whether dependents are orphaned where the client does not say otherwise: kinds from before garbage collection.
@@ -38,6 +40,7 @@ impl Strategy {
     pub(crate) const CUSTOM: Self = Self {
         generation: true,
         unconditional_update: false,
+        create_on_update: false,
         shows_deleted: false,
         orphans: false,
         deprecation: None,
@@ -48,6 +51,7 @@ impl Strategy {
         Self {
             generation: has_generation(group, kind),
             unconditional_update: !needs_resource_version(group, kind),
+            create_on_update: creates_on_update(group, kind),
             shows_deleted: shows_deleted(group, kind),
             orphans: matches!((group, kind), ("batch", "Job") | ("", "ReplicationController")),
             deprecation: match (group, kind) {
@@ -99,6 +103,17 @@ fn needs_resource_version(group: &str, kind: &str) -> bool {
                 "storage.k8s.io",
                 "CSIDriver" | "CSINode" | "CSIStorageCapacity" | "VolumeAttachment"
             )
+    )
+}
+
+/// The kinds that, in Kubernetes 1.36, a PUT creates.
+fn creates_on_update(group: &str, kind: &str) -> bool {
+    matches!(
+        (group, kind),
+        ("rbac.authorization.k8s.io" | "coordination.k8s.io", _)
+            | ("", "Service" | "Endpoints" | "LimitRange")
+            | ("" | "events.k8s.io", "Event")
+            | ("node.k8s.io", "RuntimeClass")
     )
 }
 

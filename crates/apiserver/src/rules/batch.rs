@@ -144,10 +144,10 @@ fn check_schedule(schedule: &str) -> Result<(), String> {
         }
         return Err(format!("unrecognized descriptor: {schedule}"));
     }
-    let fields: Vec<_> = schedule
-        .split_whitespace()
-        .filter(|field| !field.starts_with("TZ=") && !field.starts_with("CRON_TZ="))
-        .collect();
+    if schedule.contains("TZ") {
+        return Err("cannot use TZ or CRON_TZ in schedule, use timeZone field instead".to_owned());
+    }
+    let fields: Vec<_> = schedule.split_whitespace().collect();
     if fields.len() != 5 {
         return Err(format!(
             "expected exactly 5 fields, found {}: [{}]",

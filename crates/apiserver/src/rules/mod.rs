@@ -72,7 +72,7 @@ fn check_kind(
         ("", "PersistentVolume" | "PersistentVolumeClaim") | ("storage.k8s.io", _) => {
             storage::check(kind, value, findings);
         }
-        ("" | "events.k8s.io", "Event") => config::check_event(&resource.group, value, findings),
+        ("" | "events.k8s.io", "Event") => config::check_event(&resource.group, value, old, findings),
         ("policy", "PodDisruptionBudget") => apps::check_disruption_budget(spec, findings),
         ("coordination.k8s.io", "Lease") => config::check_lease(spec, findings),
         ("autoscaling", _) => apps::check_autoscaler(&resource.version, spec, findings),

@@ -104,14 +104,17 @@ impl Decoder {
             }
             (Type::Object, Value::Object(fields)) => match schema.additional() {
                 Some(inner) => {
-                    let kind = if kind.starts_with("map[") {
+                    let element = if kind.starts_with("map[") {
                         element(kind)
                     } else {
                         ""
                     };
                     for (key, field) in fields {
                         let path = format!("{}.{key}", place.path);
-                        self.value(inner, kind, field, Place { path: &path, ..place })?;
+                        self.value(inner, element, field, Place { path: &path, ..place })?;
+                        if kind.ends_with(".ResourceList") {
+                            *field = quantity::canonical_in_thousandths(field)?.into();
+                        }
                     }
                     Ok(())
                 }

@@ -7,8 +7,6 @@ mod workloads;
 
 use serde_json::{Map, Value, json};
 
-pub(crate) use services::{Allotment, allot};
-
 use crate::{crd, object::Object, registry::Resource};
 
 /// The status that a new object begins with; none if the client may bring one.

@@ -10,7 +10,10 @@ use serde_json::{Value, json};
 
 use crate::{
     object::Object,
+    registry::Resource,
     schema::{FieldError, Problem},
+    status::Status,
+    verbs::{Api, WriteOptions},
 };
 
 /// The addresses that services may ask for: `10.0.0.0/24`, without its first and last.
@@ -23,18 +26,18 @@ const NODE_PORTS: std::ops::RangeInclusive<u16> = 30000..=32767;
 
 /// What other services have.
 #[derive(Debug, Default)]
-pub(crate) struct Allotment {
+struct Allotment {
     addresses: HashSet<String>,
     ports: HashSet<u16>,
     /// What the service at hand has so far: it may use a port once for each protocol.
     own: HashSet<(String, u16)>,
     /// Nothing is going to be written: the real server then shows the network's own address, and takes any port.
-    pub(crate) dry: bool,
+    dry: bool,
 }
 
 impl Allotment {
     /// Notes what another service has.
-    pub(crate) fn note(&mut self, service: &Object) {
+    fn note(&mut self, service: &Object) {
         let Some(spec) = service.fields().get("spec") else {
             return;
         };
@@ -60,8 +63,37 @@ impl Allotment {
     }
 }
 
+impl Api {
+    /// Gives a service its addresses and ports. They are its own once it is written, so that no two services may look
+    /// for theirs at the same time: the guard is held until then.
+    pub(crate) fn allot(
+        &self,
+        resource: &Resource,
+        object: &mut Object,
+        old: Option<&Object>,
+        options: &WriteOptions,
+    ) -> Result<Option<parking_lot::MutexGuard<'_, ()>>, Status> {
+        if (&*resource.group, &*resource.kind) != ("", "Service") {
+            return Ok(None);
+        }
+        let guard = self.allotting.lock();
+        let mut taken = Allotment {
+            dry: options.dry_run,
+            ..Allotment::default()
+        };
+        for service in self.all(("", "services")) {
+            if old.is_none_or(|old| old.meta("uid") != service.meta("uid")) {
+                taken.note(&service);
+            }
+        }
+        allot(object, &mut taken, &mut |below| self.world.below(below))
+            .map_err(|errors| Status::invalid(&resource.group, &resource.kind, object.name(), &errors))?;
+        Ok(Some(guard))
+    }
+}
+
 /// Gives a service the addresses and ports that it lacks. `chance` picks a number below its argument.
-pub(crate) fn allot(
+fn allot(
     service: &mut Object,
     taken: &mut Allotment,
     chance: &mut dyn FnMut(usize) -> usize,
@@ -139,7 +171,9 @@ fn allot_address(
             let [a, b, c, last] = address.octets();
             [a, b, c] == [10, 0, 0] && ADDRESSES.contains(&last)
         });
-        let why = if !inside {
+        let why = if !inside && !taken.dry {
+            "the provided network does not match the current range".to_owned()
+        } else if !inside {
             format!(
                 "the provided IP ({said}) is not in the valid range. The range of valid IPs is 10.0.0.0/24"
             )

@@ -13,6 +13,29 @@ use crate::{
 };
 
 impl Api {
+    /// A binding that names its pod itself: the collection `bindings`, from before there were subresources.
+    pub(crate) fn bind_by_name(
+        &self,
+        target: &Target,
+        options: &WriteOptions,
+        body: &Bytes,
+        encoding: Encoding,
+    ) -> Result<Answer, Status> {
+        let binding = media::decode(body, encoding, "Binding")?;
+        let name = binding
+            .pointer("/metadata/name")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        let catalogue = self.registry.catalogue();
+        let pod = Target {
+            resource: catalogue.find("", "v1", "pods").expect("built in").clone(),
+            name: name.into(),
+            subresource: "binding".into(),
+            ..target.clone()
+        };
+        self.bind(&pod, options, body, encoding)
+    }
+
     pub(super) fn bind(
         &self,
         target: &Target,
@@ -27,6 +50,11 @@ impl Api {
                 .and_then(Value::as_str)
                 .unwrap_or_default()
         };
+        if !matches!(text("/metadata/name"), name if name.is_empty() || *name == *target.name) {
+            return Err(Status::bad_request(
+                "name in URL does not match name in Binding object",
+            ));
+        }
         let kind = text("/target/kind");
         if !matches!(kind, "" | "Node") {
             return Err(Status::unexplained(format!(

@@ -1,10 +1,12 @@
-//! Parts of objects with verbs of their own: scale, binding, eviction, log, finalize.
+//! Parts of objects with verbs of their own: scale, binding, eviction, log, token.
 //!
 //! `status` is not among them: it is the object itself with other fields kept, and goes the way of every update.
 
 mod binding;
 mod eviction;
+mod log;
 mod scale;
+mod token;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -18,6 +20,7 @@ use crate::{
 };
 
 pub(crate) use scale::ScalePaths;
+pub(crate) use token::TokenKey;
 
 /// The body of a request for a subresource, read as far as its verb says.
 pub(crate) enum Input {
@@ -49,18 +52,11 @@ impl Api {
             ("eviction", Verb::Create, Input::Object(body, encoding)) => {
                 self.evict(target, options, body, *encoding)
             }
-            ("log", Verb::Get, _) => self.log(target),
+            ("token", Verb::Create, Input::Object(body, encoding)) => {
+                self.request_token(target, body, *encoding)
+            }
             _ => Err(Status::no_such_resource()),
         }
-    }
-
-    /// A pod's log. Before the pod is on a node there is none; after that, whoever runs it would have it.
-    fn log(&self, target: &Target) -> Result<Answer, Status> {
-        let pod = self.current(target)?.object.decode();
-        if pod.text_at("spec.nodeName").is_empty() {
-            return Ok(Answer::Nothing);
-        }
-        Ok(Answer::Text(Bytes::new()))
     }
 }
 

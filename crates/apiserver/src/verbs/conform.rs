@@ -8,7 +8,6 @@ use crate::{
     media::{self, Encoding},
     object::Object,
     registry::{Resource, is_kind},
-    request::Target,
     schema::{self, FieldError, Problem, Source},
     status::Status,
     validation,
@@ -63,7 +62,7 @@ pub(super) fn conform(
 }
 
 /// Brings a built-in kind's object back into the form that Go gives it, after the server has changed it.
-pub(super) fn normalize(object: &mut Object, resource: &Resource) {
+pub(crate) fn normalize(object: &mut Object, resource: &Resource) {
     let Some(schema) = resource.schema.as_ref().filter(|_| !resource.custom) else {
         return;
     };
@@ -88,9 +87,13 @@ pub(super) fn judge(problems: Vec<String>, validation: FieldValidation) -> Resul
 }
 
 /// What is wrong with an object that is about to be written, over another one or not.
-pub(super) fn check(object: &Object, old: Option<&Object>, target: &Target) -> Vec<FieldError> {
-    let resource = &target.resource;
-    let is_status = &*target.subresource == "status";
+pub(super) fn check(
+    resource: &Resource,
+    subresource: &str,
+    object: &Object,
+    old: Option<&Object>,
+) -> Vec<FieldError> {
+    let is_status = subresource == "status";
     if resource.custom {
         let part = if is_status {
             crd::Part::Status
@@ -99,7 +102,7 @@ pub(super) fn check(object: &Object, old: Option<&Object>, target: &Target) -> V
         };
         return crd::check_object(resource, object, old, part);
     }
-    let mut errors = validation::metadata(object);
+    let mut errors = validation::metadata(object, resource);
     if crd::is_definition(resource) {
         errors.extend(if is_status {
             crd::check_status(object)

@@ -13,7 +13,7 @@ use crate::{
     request::Target,
     selector::Selector,
     status::Status,
-    storage::{Change, Entry, Expect, Revision},
+    storage::{Change, Entry, Expect},
 };
 
 /// The finalizers that hold an object until its dependents are dealt with.
@@ -22,46 +22,42 @@ const ORPHAN: &str = "orphan";
 
 /// What a deletion did.
 pub(crate) enum Outcome {
-    /// The object is gone.
-    Gone(Removed),
+    /// The object is gone; this was its last state, under the deletion's revision.
+    Gone(Arc<Entry>),
     /// The object waits for its finalizers or its grace period; this is how it looks.
     Waiting(Arc<Entry>),
-}
-
-/// An object that is gone.
-pub(crate) struct Removed {
-    /// Its last state, under the deletion's revision.
-    entry: Arc<Entry>,
-    /// The revision of its last state while it was there.
-    read_at: Revision,
 }
 
 impl Api {
     pub(crate) fn delete(&self, target: &Target, options: &DeleteOptions) -> Result<Answer, Status> {
         let resource = &target.resource;
         particular::may_delete(resource, &target.name)?;
+        let warnings = particular::deletion_warnings(resource, options.propagation.is_some());
         match self.delete_object(target, options)? {
             Outcome::Gone(removed) if resource.strategy.shows_deleted => {
-                self.after_removal(resource, &removed.entry);
-                let mut object = removed.entry.object.decode();
-                let json = object.encode(removed.read_at, &[]).json().clone();
+                self.after_removal(resource, &removed);
+                Ok(Answer::Object {
+                    code: 200,
+                    json: rendered(&removed, resource),
+                    warnings,
+                })
+            }
+            Outcome::Gone(removed) => {
+                self.after_removal(resource, &removed);
+                let uid = removed.object.decode().meta("uid").to_owned();
+                let json = success(resource, &target.name, &uid).to_string().into();
                 Ok(Answer::Object {
                     code: 200,
                     json,
-                    warnings: Vec::new(),
+                    warnings,
                 })
-            }
-            Outcome::Gone(Removed { entry: removed, .. }) => {
-                self.after_removal(resource, &removed);
-                let uid = removed.object.decode().meta("uid").to_owned();
-                Ok(Answer::value(200, &success(resource, &target.name, &uid)))
             }
             Outcome::Waiting(entry) => {
                 self.after(resource, &entry);
                 Ok(Answer::Object {
                     code: 200,
                     json: rendered(&entry, resource),
-                    warnings: Vec::new(),
+                    warnings,
                 })
             }
         }
@@ -120,7 +116,8 @@ impl Api {
         }
         let grace = particular::grace_seconds(resource, &object, options.grace_seconds);
         let waits = object.finalizers().next().is_some() || particular::holds(resource, &object) || grace > 0;
-        if waits {
+        let graceful = particular::is_graceful(resource);
+        if waits || graceful {
             self.mark_deleting(resource, &mut object, grace);
         }
         if options.dry_run {
@@ -133,23 +130,27 @@ impl Api {
             return Ok(Some(if waits {
                 Outcome::Waiting(seen)
             } else {
-                Outcome::Gone(Removed {
-                    entry: seen,
-                    read_at: entry.revision,
-                })
+                Outcome::Gone(seen)
             }));
         }
         if object == old && waits {
             return Ok(Some(Outcome::Waiting(entry.clone())));
         }
+        // A kind with grace periods is marked before it goes, even when it goes at once: watchers see both.
+        let mut expect = Expect::At(entry.revision);
+        if graceful && !waits && object != old {
+            match self.commit(resource, &mut object, expect, Change::Put) {
+                Ok(marked) => expect = Expect::At(marked.revision),
+                Err(_) => return Ok(None),
+            }
+        }
         let change = if waits { Change::Put } else { Change::Remove };
-        let written = self.commit(resource, &mut object, Expect::At(entry.revision), change);
-        let read_at = entry.revision;
+        let written = self.commit(resource, &mut object, expect, change);
         Ok(written.ok().map(|entry| {
             if waits {
                 Outcome::Waiting(entry)
             } else {
-                Outcome::Gone(Removed { entry, read_at })
+                Outcome::Gone(entry)
             }
         }))
     }

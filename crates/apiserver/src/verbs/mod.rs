@@ -19,17 +19,21 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::Value;
 
+pub(crate) use conform::normalize;
 pub(crate) use options::{DeleteOptions, FieldValidation, ListOptions, WriteOptions};
 pub(crate) use read::{ListBody, Page};
 pub(crate) use watch::WatchStream;
 
 use crate::{
+    admission::Accounts,
     crd,
     registry::{Registry, Resource},
     request::Target,
     schema::FieldError,
     status::Status,
     storage::{Entry, Key, Storage},
+    subresources::TokenKey,
+    versions,
     world::World,
 };
 
@@ -38,12 +42,13 @@ pub(crate) struct Api {
     pub(crate) storage: Box<dyn Storage>,
     pub(crate) registry: Registry,
     pub(crate) world: World,
-    /// Whether pods are taken whose service account does not exist.
-    pub(crate) any_service_account: bool,
+    /// Signs the tokens of service accounts.
+    pub(crate) tokens: TokenKey,
     /// Held while what is served is brought in line with a stored definition.
     pub(crate) definitions: parking_lot::Mutex<()>,
     /// Held while a service is given addresses and ports, and until it is written.
     pub(crate) allotting: parking_lot::Mutex<()>,
+    pub(crate) accounts: Accounts,
 }
 
 /// What a verb answers with.
@@ -88,6 +93,10 @@ impl Api {
 
 /// An object's bytes with the kind and version of the resource that was asked for.
 pub(crate) fn rendered(entry: &Entry, resource: &Resource) -> Bytes {
+    if versions::is_view(resource) {
+        let mut object = versions::shown(entry, resource);
+        return object.encode(entry.revision, &[]).json().clone();
+    }
     let head = head(resource);
     let json = entry.object.json();
     if json.starts_with(head.as_bytes()) {

@@ -18,6 +18,7 @@ use crate::{
     selector::Selector,
     status::Status,
     storage::{Entry, Key, Revision, Snapshot},
+    versions,
 };
 
 /// How long a read waits for a revision that has not come yet, as the real server's watch cache does.
@@ -217,7 +218,7 @@ enum Part {
 }
 
 impl ListBody {
-    pub(crate) fn new(resource: &Resource, page: Page) -> Self {
+    pub(crate) fn new(resource: &Resource, page: &Page) -> Self {
         let metadata = page.metadata(resource);
         let kind = &resource.list_kind;
         let version = resource.api_version();
@@ -227,7 +228,11 @@ impl ListBody {
             ),
             // Custom items say what they are; built-in ones leave it to the list.
             item_head: resource.custom.then(|| head(resource)),
-            entries: page.entries.into(),
+            entries: page
+                .entries
+                .iter()
+                .map(|entry| versions::shown_entry(entry, resource))
+                .collect(),
             state: Part::Head,
             taken: None,
         }

@@ -20,7 +20,7 @@ use crate::{
     schema::{FieldError, Problem, Schema},
     status::Status,
     storage::{Change, Conflict, Entry, Expect, Key, Revision},
-    strategies, validation,
+    strategies, validation, versions, warnings,
 };
 
 /// How often a write that names no revision is tried again after losing a race.
@@ -35,13 +35,24 @@ impl Api {
         encoding: Encoding,
     ) -> Result<Answer, Status> {
         let resource = &target.resource;
-        let (mut object, mut warnings) = decode(resource, body, encoding, options.field_validation)?;
+        let (mut object, warnings) = decode(resource, body, encoding, options.field_validation)?;
         place(&mut object, target)?;
         if !object.meta("resourceVersion").is_empty() {
             return Err(Status::unexplained(
                 "resourceVersion should not be set on objects to be created",
             ));
         }
+        self.insert(resource, options, object, warnings)
+    }
+
+    /// Writes an object that is not there yet.
+    fn insert(
+        &self,
+        resource: &Resource,
+        options: &WriteOptions,
+        mut object: Object,
+        mut warnings: Vec<String>,
+    ) -> Result<Answer, Status> {
         self.admit(resource, &mut object)?;
         self.prepare_create(&mut object, resource);
         // A generated name may be taken: the real server tries eight times.
@@ -58,13 +69,14 @@ impl Api {
             }
             strategies::named(resource, &mut object);
             let mut errors = validation::name(&object, resource.strategy.names);
-            errors.extend(check(&object, None, target));
+            errors.extend(check(resource, "", &object, None));
             errors.extend(rules::check(resource, &object, None));
             if !errors.is_empty() {
                 return Err(invalid(resource, object.name(), &errors));
             }
             if attempt == 1 {
-                warnings.extend(remarks(resource, &object, None));
+                validation::size(&object)?;
+                warnings.extend(warnings::about(resource, &object, None));
             }
             strategies::complete(resource, &mut object);
             let _allotting = self.allot(resource, &mut object, None, options)?;
@@ -103,11 +115,21 @@ impl Api {
     ) -> Result<Answer, Status> {
         let resource = &target.resource;
         let (mut object, warnings) = decode(resource, body, encoding, options.field_validation)?;
-        if object.name().is_empty() {
-            return Err(Status::bad_request("name must be provided"));
-        }
+        named(&object, target)?;
         place(&mut object, target)?;
+        if resource.strategy.create_on_update
+            && target.subresource.is_empty()
+            && self.current(target).is_err()
+        {
+            let uid = object.meta("uid");
+            if !uid.is_empty() {
+                return Err(uid_mismatch(resource, &object, uid, ""));
+            }
+            object.metadata_mut().remove("resourceVersion");
+            return self.insert(resource, options, object, warnings);
+        }
         let said = object.meta("resourceVersion").to_owned();
+        check_revision(&said)?;
         for _ in 0..RACES {
             let entry = self.current(target)?;
             if said.is_empty() || said == "0" {
@@ -122,13 +144,17 @@ impl Api {
                         &[error],
                     ));
                 }
+            } else if said.parse::<u64>().is_err() {
+                return Err(Status::unexplained(format!(
+                    "strconv.ParseUint: parsing {said:?}: invalid syntax"
+                )));
             } else if said != entry.revision.to_string() {
                 return Err(Status::modified(resource, &target.name));
             }
             let uid = object.meta("uid");
-            let old = entry.object.decode();
+            let old = versions::shown(&entry, resource);
             if !uid.is_empty() && uid != old.meta("uid") {
-                return Err(uid_mismatch(resource, &old, uid));
+                return Err(uid_mismatch(resource, &old, uid, old.meta("uid")));
             }
             match self.replace(target, options, &entry, &old, object.clone(), warnings.clone())? {
                 Some(answer) => return Ok(answer),
@@ -151,7 +177,7 @@ impl Api {
         let schema = resource.schema.as_ref().map(Schema::view);
         for _ in 0..RACES {
             let entry = self.current(target)?;
-            let old = entry.object.decode();
+            let old = versions::shown(&entry, resource);
             let mut value = old.clone().into_value();
             value["apiVersion"] = resource.api_version().into();
             patch.apply(schema, &mut value)?;
@@ -170,14 +196,10 @@ impl Api {
             let (mut object, unknown) = conform(value, resource, kind.source()).map_err(refused)?;
             let problems = remarks.iter().cloned().chain(unknown).collect();
             let warnings = judge(problems, options.field_validation).map_err(refused)?;
-            if object.name().is_empty() {
-                return Err(Status::bad_request(format!(
-                    "the name of the object ({} based on URL) was undeterminable: name must be provided",
-                    target.name
-                )));
-            }
+            named(&object, target)?;
             place(&mut object, target)?;
             let said = object.meta("resourceVersion");
+            check_revision(said)?;
             if !said.is_empty() && said != entry.revision.to_string() {
                 return Err(Status::modified(resource, &target.name));
             }
@@ -213,7 +235,7 @@ impl Api {
                     object.set_meta("generation", generation + 1);
                 }
             }
-            let errors = check(&object, Some(&old), target);
+            let errors = check(resource, &target.subresource, &object, Some(&old));
             if !errors.is_empty() {
                 return Err(invalid(resource, &target.name, &errors));
             }
@@ -240,7 +262,8 @@ impl Api {
     ) -> Result<Option<Answer>, Status> {
         let resource = &target.resource;
         let mut errors = prepare_update(&mut object, old, target);
-        errors.extend(check(&object, Some(old), target));
+        let found = check(resource, &target.subresource, &object, Some(old));
+        errors.extend(validation::repeated(found, resource));
         // A subresource touches what is its own, and leaves the rest as it passed before.
         if target.subresource.is_empty() {
             errors.extend(rules::check(resource, &object, Some(old)));
@@ -248,9 +271,8 @@ impl Api {
         if !errors.is_empty() {
             return Err(invalid(resource, &target.name, &errors));
         }
-        if target.subresource.is_empty() {
-            warnings.extend(remarks(resource, &object, Some(old)));
-        }
+        validation::size(&object)?;
+        warnings.extend(warnings::about(resource, &object, Some(old)));
         let _allotting = self.allot(resource, &mut object, Some(old), options)?;
         if options.dry_run {
             object.keep_meta("resourceVersion", old);
@@ -258,7 +280,7 @@ impl Api {
         }
         // The last finalizer is gone: the object goes with it, and the client sees it once more as it was.
         if particular::is_finished(resource, &object) {
-            // What is removed is what was stored.
+            // Watchers see it as it was before.
             let mut last = old.clone();
             return Ok(
                 match self.commit(resource, &mut last, Expect::At(entry.revision), Change::Remove) {
@@ -313,31 +335,6 @@ impl Api {
             })
     }
 
-    /// Gives a service its addresses and ports. They are its own once it is written, so that no two services may look
-    /// for theirs at the same time: the guard is held until then.
-    fn allot(
-        &self,
-        resource: &Resource,
-        object: &mut Object,
-        old: Option<&Object>,
-        options: &WriteOptions,
-    ) -> Result<Option<parking_lot::MutexGuard<'_, ()>>, Status> {
-        if (&*resource.group, &*resource.kind) != ("", "Service") {
-            return Ok(None);
-        }
-        let guard = self.allotting.lock();
-        let mut taken = strategies::Allotment::default();
-        taken.dry = options.dry_run;
-        for service in self.all(("", "services")) {
-            if old.is_none_or(|old| old.meta("uid") != service.meta("uid")) {
-                taken.note(&service);
-            }
-        }
-        strategies::allot(object, &mut taken, &mut |below| self.world.below(below))
-            .map_err(|errors| invalid(resource, object.name(), &errors))?;
-        Ok(Some(guard))
-    }
-
     /// Writes an object at the resource's storage version.
     pub(crate) fn commit(
         &self,
@@ -347,8 +344,7 @@ impl Api {
         change: Change,
     ) -> Result<std::sync::Arc<Entry>, Conflict> {
         let key = Key::new(object.namespace(), object.name());
-        let version = crate::registry::group_version(&resource.group, &resource.storage_version);
-        object.fields_mut().insert("apiVersion".into(), version.into());
+        versions::to_stored(resource, object);
         // What goes is shown as it was stored, at whatever version that was.
         let stored = self
             .storage
@@ -386,25 +382,34 @@ impl Api {
         }
         object.set_meta("uid", self.world.uid());
         object.set_meta("creationTimestamp", self.world.now_text());
+        // Other kinds keep what they were given, and never count it.
         if resource.strategy.generation {
             object.set_meta("generation", 1);
-        } else {
-            object.metadata_mut().remove("generation");
         }
         particular::prepare_create(resource, object, &self.world.now_text());
         normalize(object, resource);
     }
 }
 
-/// What the client is told about an object that is fine otherwise.
-fn remarks(resource: &Resource, object: &Object, old: Option<&Object>) -> Vec<String> {
-    if resource.custom {
-        crd::finalizer_warnings(object, old)
-    } else if crd::is_definition(resource) {
-        crd::warnings(object, old)
-    } else {
-        Vec::new()
+/// A revision that is none is something that the real server did not expect.
+fn check_revision(said: &str) -> Result<(), Status> {
+    if said.is_empty() || said.parse::<u64>().is_ok() {
+        return Ok(());
     }
+    Err(Status::unexplained(format!(
+        "strconv.ParseUint: parsing {said:?}: invalid syntax"
+    )))
+}
+
+/// An object that takes the place of another must say its name.
+fn named(object: &Object, target: &Target) -> Result<(), Status> {
+    if object.name().is_empty() {
+        return Err(Status::bad_request(format!(
+            "the name of the object ({} based on URL) was undeterminable: name must be provided",
+            target.name
+        )));
+    }
+    Ok(())
 }
 
 /// Puts an object where the request says, or refuses if it says another place itself.
@@ -434,10 +439,26 @@ fn place(object: &mut Object, target: &Target) -> Result<(), Status> {
 fn prepare_update(object: &mut Object, old: &Object, target: &Target) -> Vec<FieldError> {
     let resource = &target.resource;
     let mut errors = Vec::new();
-    if object.metadata().contains_key("uid") && object.meta("uid") != old.meta("uid") {
-        let problem = Problem::Invalid(object.meta("uid").into(), "field is immutable".into());
-        // Two of the real server's checks look at it.
-        errors.extend(vec![FieldError::new("metadata.uid", problem); 2]);
+    for key in ["uid", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+        let said = object
+            .metadata()
+            .get(key)
+            .filter(|said| old.metadata().get(key) != Some(*said));
+        if let Some(said) = said {
+            // Two of the real server's checks look at it.
+            let problem = Problem::Invalid(said.clone(), "field is immutable".into());
+            errors.extend(vec![FieldError::new(format!("metadata.{key}"), problem); 2]);
+        }
+    }
+    // A deletion cannot be begun, nor its time changed, by an update.
+    let given = object.metadata().clone();
+    for key in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
+        let (new, known) = (given.get(key).filter(|v| !v.is_null()), old.metadata().get(key));
+        let kept = key == "deletionTimestamp" && known.is_some();
+        if let Some(new) = new.filter(|new| Some(*new) != known && !kept) {
+            let problem = Problem::Invalid(new.clone(), "field is immutable".into());
+            errors.push(FieldError::new(format!("metadata.{key}"), problem));
+        }
     }
     for key in [
         "uid",
@@ -453,18 +474,11 @@ fn prepare_update(object: &mut Object, old: &Object, target: &Target) -> Vec<Fie
     }
     match &*target.subresource {
         "finalize" => {
-            let finalizers = object.fields().get("spec").map(|spec| spec["finalizers"].clone());
-            *object = old.clone();
-            let spec = object
-                .fields_mut()
-                .entry("spec")
-                .or_insert_with(|| serde_json::json!({}));
-            match finalizers.filter(|list| list.as_array().is_some_and(|list| !list.is_empty())) {
-                Some(finalizers) => spec["finalizers"] = finalizers,
-                None => {
-                    spec.as_object_mut().map(|spec| spec.remove("finalizers"));
-                }
-            }
+            match old.fields().get("status") {
+                Some(status) => object.fields_mut().insert("status".into(), status.clone()),
+                None => object.fields_mut().remove("status"),
+            };
+            strategies::named(resource, object);
             return errors;
         }
         "status" => {
@@ -478,8 +492,11 @@ fn prepare_update(object: &mut Object, old: &Object, target: &Target) -> Vec<Fie
             // Built-in kinds let a status update touch annotations and finalizers; custom ones nothing but status.
             if !resource.custom {
                 object.fields_mut().insert("metadata".into(), metadata);
-                object.keep_meta("labels", old);
-                object.keep_meta("ownerReferences", old);
+                match (&*resource.group, &*resource.kind) {
+                    ("apps", "Deployment") => object.keep_meta("labels", old),
+                    ("", "Pod") => object.keep_meta("ownerReferences", old),
+                    _ => {}
+                }
             }
         }
         _ if resource.has_status() => match old.fields().get("status") {
@@ -503,13 +520,16 @@ fn prepare_update(object: &mut Object, old: &Object, target: &Target) -> Vec<Fie
             .collect();
         if !added.is_empty() {
             let listed: Vec<_> = added.iter().map(|f| format!("{f:?}")).collect();
-            errors.push(FieldError::new(
+            let error = FieldError::new(
                 "metadata.finalizers",
                 Problem::Forbidden(format!(
                     "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
                     listed.join(", ")
                 )),
-            ));
+            );
+            // The real server checks this for all kinds, and once more for each built-in one.
+            errors.extend((!resource.custom).then(|| error.clone()));
+            errors.push(error);
         }
     }
     normalize(object, resource);
@@ -559,16 +579,15 @@ fn exists(resource: &Resource, object: &Object, entry: &Entry) -> Status {
     }
 }
 
-fn uid_mismatch(resource: &Resource, old: &Object, uid: &str) -> Status {
+fn uid_mismatch(resource: &Resource, object: &Object, said: &str, known: &str) -> Status {
     // Only what is served from definitions is stored under its group.
     let group = if resource.custom { &*resource.group } else { "" };
-    let place = [group, &*resource.plural, old.namespace(), old.name()];
+    let place = [group, &*resource.plural, object.namespace(), object.name()];
     let key: Vec<_> = place.into_iter().filter(|part| !part.is_empty()).collect();
     let why = format!(
         "StorageError: invalid object, Code: 4, Key: /registry/{}, ResourceVersion: 0, AdditionalErrorMsg: \
-         Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+         Precondition failed: UID in precondition: {said}, UID in object meta: {known}",
         key.join("/"),
-        old.meta("uid")
     );
-    Status::conflict(resource, old.name(), &why)
+    Status::conflict(resource, object.name(), &why)
 }

@@ -187,8 +187,12 @@ impl Include {
                     other.into(),
                     "must be 'Metadata', 'Object', 'None', or empty".into(),
                 );
-                let errors = [FieldError::new("includeObject", problem)];
-                Err(Status::invalid("meta.k8s.io", "TableOptions", "", &errors))
+                let error = FieldError::new("includeObject", problem);
+                Err(Status::bad_request(format!(
+                    "Unable to convert to Table as requested: {}: {}",
+                    error.field,
+                    error.message()
+                )))
             }
         }
     }

@@ -1,0 +1,178 @@
+//! The embedded API server against kube-apiserver and etcd: the same client, the same requests, in turns.
+//!
+//! ```text
+//!   this process ── kube::Client ──HTTPS──► a process of its own with the embedded server   (windlass)
+//!                ├─ kube::Client ──HTTPS──► kube-apiserver + etcd, fsync off                (kube-apiserver)
+//!                └─ kube::Client ─────────► the embedded server in this process, no socket  (windlass in-process)
+//! ```
+//!
+//! Each round does every case once on every server. The pods that the rounds create are what is listed in the end.
+
+mod contenders;
+mod figures;
+mod loads;
+mod memory;
+mod pods;
+
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::runtime::Runtime;
+
+pub(crate) use contenders::serve;
+
+use contenders::Contender;
+use figures::{Figures, Unit};
+use loads::Load;
+
+/// How often each case is measured. Odd, so that there is a median.
+const ROUNDS: usize = 5;
+
+/// How many pods are created in each round: one after the other, and sixteen at a time. In the end these are the
+/// lists of 1,000 and 20,000.
+const FEW: usize = 200;
+const MANY: usize = 4_000;
+
+/// Prints the tables.
+pub(crate) fn bench() -> anyhow::Result<()> {
+    // Several connections per server are the client's and the servers' work alike.
+    let runtime = Runtime::new().context("a runtime")?;
+    runtime.block_on(async {
+        let mut figures = Figures::default();
+        starts(&mut figures).await?;
+        let contenders = contenders::start_all().await?;
+        figures.print("Start and memory");
+
+        let mut figures = Figures::default();
+        for round in 0..ROUNDS {
+            for contender in &contenders {
+                requests(contender, round, &mut figures).await?;
+            }
+        }
+        figures.print("Requests");
+
+        let mut figures = Figures::default();
+        lists(&contenders, &mut figures).await?;
+        figures.print("Lists");
+
+        let mut figures = Figures::default();
+        fan_out(&contenders, &mut figures).await?;
+        figures.print("Watches");
+        for contender in contenders {
+            contender.stop().await;
+        }
+        Ok(())
+    })
+}
+
+/// From nothing to a served `/readyz`, and what that takes.
+async fn starts(figures: &mut Figures) -> anyhow::Result<()> {
+    for _ in 0..ROUNDS {
+        for start in contenders::STARTS {
+            let Some((contender, took)) = start().await? else {
+                continue;
+            };
+            let name = contender.name;
+            figures.add("start to /readyz", name, Unit::Millis, millis(took));
+            if let Some(inside) = contender.start_inside {
+                figures.add("start inside that process", name, Unit::Millis, millis(inside));
+            }
+            if !contender.processes.is_empty() {
+                figures.add("memory when ready", name, Unit::Megabytes, contender.megabytes()?);
+            }
+            contender.stop().await;
+        }
+    }
+    Ok(())
+}
+
+async fn requests(contender: &Contender, round: usize, figures: &mut Figures) -> anyhow::Result<()> {
+    let load = Load::new(contender.client.clone());
+    let mut note = |case: &str, rate: f64| figures.add(case, contender.name, Unit::PerSecond, rate);
+    let few = pods::names(round, FEW);
+    let many = pods::names(round, MANY);
+    note(
+        "creates, 1 at a time (6 KB pods)",
+        load.create("few", &few, 1).await?,
+    );
+    note(
+        "creates, 16 at a time (6 KB pods)",
+        load.create("many", &many, 16).await?,
+    );
+    note(
+        "creates, 16 at a time (small config maps)",
+        load.create_small("small", &pods::names(round, 1_000), 16).await?,
+    );
+    note("updates, 1 at a time", load.update("few", &few, 1).await?);
+    note(
+        "updates, 16 at a time",
+        load.update("many", &many[..1_000], 16).await?,
+    );
+    note("gets, 1 at a time", load.get("few", &few, 1).await?);
+    note("gets, 16 at a time", load.get("many", &many[..1_000], 16).await?);
+    Ok(())
+}
+
+async fn lists(contenders: &[Contender], figures: &mut Figures) -> anyhow::Result<()> {
+    for round in 0..ROUNDS {
+        for contender in contenders {
+            let load = Load::new(contender.client.clone());
+            for (namespace, title, expected) in [
+                ("few", "list of 1,000 pods", ROUNDS * FEW),
+                ("many", "list of 20,000 pods", ROUNDS * MANY),
+            ] {
+                contender.forget_peak();
+                let before = contender.megabytes().unwrap_or(0.0);
+                let took = load.list(namespace, expected).await?;
+                figures.add(title, contender.name, Unit::Millis, millis(took));
+                if let Some(peak) = contender.peak_megabytes() {
+                    let title = format!("{title}: memory on top at the peak");
+                    figures.add(&title, contender.name, Unit::Megabytes, (peak - before).max(0.0));
+                }
+            }
+            if round == 0 && !contender.processes.is_empty() {
+                let megabytes = contender.megabytes()?;
+                figures.add(
+                    "memory with 21,000 pods",
+                    contender.name,
+                    Unit::Megabytes,
+                    megabytes,
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+/// One writer, and more and more who watch.
+async fn fan_out(contenders: &[Contender], figures: &mut Figures) -> anyhow::Result<()> {
+    for round in 0..ROUNDS {
+        for contender in contenders {
+            for (watchers, events) in [(1, 500), (100, 100), (1_000, 20)] {
+                let load = Load::new(contender.client.clone());
+                let namespace = format!("watch-{watchers}-{round}");
+                let measured = load
+                    .fan_out(&namespace, watchers, events, || contender.megabytes().ok())
+                    .await?;
+                let title = format!("events to {watchers} watchers");
+                figures.add(
+                    &title,
+                    contender.name,
+                    Unit::PerSecond,
+                    measured.delivered_per_second,
+                );
+                if watchers == 1_000
+                    && let Some(memory) = measured.memory
+                {
+                    let title = "memory per watcher, of 1,000";
+                    figures.add(title, contender.name, Unit::Kilobytes, memory * 1024.0 / 1_000.0);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn millis(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}

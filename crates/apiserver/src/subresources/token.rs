@@ -1,0 +1,162 @@
+//! `serviceaccounts/token`: a token with which a pod, or whoever acts for one, says who it is.
+//!
+//! Tokens are JWTs as a real server makes them, signed with a key of the server's own (Ed25519, whose signatures depend on
+//! nothing but key and text, so that a seeded server gives the same tokens again).
+
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use bytes::Bytes;
+use ring::signature::Ed25519KeyPair;
+use serde_json::{Value, json};
+
+use crate::{
+    media::{self, Encoding},
+    object::Object,
+    request::Target,
+    schema::{FieldError, Problem},
+    status::Status,
+    storage::Key,
+    verbs::{Answer, Api},
+    world::rfc3339,
+};
+
+/// Who issues the tokens, and whom they are for where the client does not say.
+const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
+
+/// How long a token is good for where the client does not say, and at least.
+const DEFAULT_SECONDS: i64 = 3600;
+const LEAST_SECONDS: i64 = 600;
+
+/// Signs the tokens of one server.
+pub(crate) struct TokenKey(Ed25519KeyPair);
+
+impl TokenKey {
+    pub(crate) fn new(seed: [u8; 32]) -> Self {
+        Self(Ed25519KeyPair::from_seed_unchecked(&seed).expect("a seed has 32 bytes"))
+    }
+
+    fn sign(&self, claims: &Value) -> String {
+        let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
+        let text = format!(
+            "{}.{}",
+            part(&json!({"alg": "EdDSA", "kid": "windlass"})),
+            part(claims)
+        );
+        let signature = URL_SAFE_NO_PAD.encode(self.0.sign(text.as_bytes()));
+        format!("{text}.{signature}")
+    }
+}
+
+impl Api {
+    pub(super) fn request_token(
+        &self,
+        target: &Target,
+        body: &Bytes,
+        encoding: Encoding,
+    ) -> Result<Answer, Status> {
+        let request = media::decode(body, encoding, "TokenRequest")?;
+        let spec = &request["spec"];
+        let seconds = spec["expirationSeconds"].as_i64().unwrap_or(DEFAULT_SECONDS);
+        check_seconds(seconds)?;
+        let account = self.current(target)?.object.decode();
+        let mut about = json!({
+            "namespace": account.namespace(),
+            "serviceaccount": {"name": account.name(), "uid": account.meta("uid")},
+        });
+        let bound = &spec["boundObjectRef"];
+        if bound.is_object() {
+            self.bind_token(target, bound, &mut about)?;
+        }
+        let audiences = match &spec["audiences"] {
+            Value::Array(list) if !list.is_empty() => spec["audiences"].clone(),
+            _ => json!([ISSUER]),
+        };
+        let now = self.world.now();
+        let expires = now + std::time::Duration::from_secs(seconds.unsigned_abs());
+        let token = self.tokens.sign(&json!({
+            "aud": audiences,
+            "exp": expires.as_second(),
+            "iat": now.as_second(),
+            "iss": ISSUER,
+            "jti": self.world.uid(),
+            "kubernetes.io": about,
+            "nbf": now.as_second(),
+            "sub": format!("system:serviceaccount:{}:{}", account.namespace(), account.name()),
+        }));
+        Ok(Answer::value(
+            201,
+            &json!({
+                "kind": "TokenRequest",
+                "apiVersion": "authentication.k8s.io/v1",
+                "metadata": {
+                    "name": account.name(),
+                    "namespace": account.namespace(),
+                    "uid": account.meta("uid"),
+                    "creationTimestamp": self.world.now_text(),
+                },
+                "spec": {"audiences": audiences, "expirationSeconds": seconds, "boundObjectRef": bound},
+                "status": {"token": token, "expirationTimestamp": rfc3339(expires)},
+            }),
+        ))
+    }
+
+    /// Ties a token to an object: it is worth nothing once that is gone.
+    fn bind_token(&self, target: &Target, bound: &Value, about: &mut Value) -> Result<(), Status> {
+        let text = |key: &str| bound[key].as_str().unwrap_or_default();
+        let (kind, name) = (text("kind"), text("name"));
+        let (plural, namespace) = match (text("apiVersion"), kind) {
+            ("v1", "Pod") => ("pods", &*target.namespace),
+            ("v1", "Secret") => ("secrets", &*target.namespace),
+            ("v1", "Node") => ("nodes", ""),
+            (version, kind) => {
+                let (group, version) = version.split_once('/').unwrap_or(("", version));
+                return Err(Status::bad_request(format!(
+                    "cannot bind token to object of type {group}/{version}, Kind={kind}"
+                )));
+            }
+        };
+        let catalogue = self.registry.catalogue();
+        let resource = catalogue.find("", "v1", plural).expect("built in");
+        let entry = self.storage.get(&resource.table, &Key::new(namespace, name));
+        let object = entry
+            .ok_or_else(|| Status::not_found(resource, name))?
+            .object
+            .decode();
+        let uid = text("uid");
+        if !uid.is_empty() && uid != object.meta("uid") {
+            let why = format!(
+                "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been deleted and then recreated"
+            );
+            return Err(Status::conflict(resource, name, &why));
+        }
+        let reference = |object: &Object| json!({"name": object.name(), "uid": object.meta("uid")});
+        about[kind.to_lowercase()] = reference(&object);
+        let node = object.text_at("spec.nodeName");
+        if kind == "Pod" && !node.is_empty() {
+            let nodes = catalogue.find("", "v1", "nodes").expect("built in");
+            let known = self.storage.get(&nodes.table, &Key::new("", &node));
+            about["node"] = known.map_or_else(
+                || json!({"name": node}),
+                |entry| reference(&entry.object.decode()),
+            );
+        }
+        Ok(())
+    }
+}
+
+fn check_seconds(seconds: i64) -> Result<(), Status> {
+    let why = match seconds {
+        ..LEAST_SECONDS => "may not specify a duration less than 10 minutes",
+        _ if seconds > 1 << 32 => "may not specify a duration larger than 2^32 seconds",
+        _ => return Ok(()),
+    };
+    let error = FieldError::new(
+        "spec.expirationSeconds",
+        Problem::Invalid(seconds.into(), why.into()),
+    );
+    Err(Status::invalid(
+        "authentication.k8s.io",
+        "TokenRequest",
+        "",
+        &[error],
+    ))
+}

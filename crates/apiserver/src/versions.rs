@@ -1,0 +1,295 @@
+//! The two built-in kinds that are served in two shapes: events, and horizontal pod autoscalers.
+//!
+//! ```text
+//!   events.k8s.io/v1 Event ─────────────────────────┐                    ┌─ v1 Event
+//!   autoscaling/v1  HorizontalPodAutoscaler ──► the shape that is stored ┴─ autoscaling/v2 HorizontalPodAutoscaler
+//! ```
+//!
+//! A view is turned into the stored shape when it is written, and back whenever it is shown. All other kinds have one
+//! version.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use crate::{object::Object, registry::Resource, storage::Entry};
+
+/// What the newer and the older form of events call the same fields.
+const EVENT_FIELDS: [(&str, &str); 7] = [
+    ("regarding", "involvedObject"),
+    ("note", "message"),
+    ("deprecatedSource", "source"),
+    ("deprecatedFirstTimestamp", "firstTimestamp"),
+    ("deprecatedLastTimestamp", "lastTimestamp"),
+    ("deprecatedCount", "count"),
+    ("reportingController", "reportingComponent"),
+];
+
+/// Where the older form of autoscalers keeps what it has no fields for.
+const AUTOSCALER_NOTES: [(&str, &str); 2] = [
+    ("metrics", "autoscaling.alpha.kubernetes.io/metrics"),
+    ("behavior", "autoscaling.alpha.kubernetes.io/behavior"),
+];
+
+/// Which view a resource is of what is stored under another version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum View {
+    Event,
+    Autoscaler,
+}
+
+fn view(resource: &Resource) -> Option<View> {
+    match (&*resource.group, &*resource.version, &*resource.plural) {
+        ("events.k8s.io", _, "events") => Some(View::Event),
+        ("autoscaling", "v1", "horizontalpodautoscalers") => Some(View::Autoscaler),
+        _ => None,
+    }
+}
+
+/// Whether objects are stored in another shape than the resource shows.
+pub(crate) fn is_view(resource: &Resource) -> bool {
+    view(resource).is_some()
+}
+
+/// The version that a resource's objects are stored at: `apps/v1`.
+pub(crate) fn stored_version(resource: &Resource) -> String {
+    match view(resource) {
+        Some(View::Event) => "v1".to_owned(),
+        Some(View::Autoscaler) => "autoscaling/v2".to_owned(),
+        None => crate::registry::group_version(&resource.group, &resource.storage_version),
+    }
+}
+
+/// A stored object in the resource's shape.
+pub(crate) fn shown(entry: &Entry, resource: &Resource) -> Object {
+    let mut object = entry.object.decode();
+    match view(resource) {
+        Some(View::Event) => rename(&mut object, |(new, old)| (old, new)),
+        Some(View::Autoscaler) => autoscaler_shown(&mut object),
+        None => return object,
+    }
+    object
+        .fields_mut()
+        .insert("apiVersion".into(), resource.api_version().into());
+    crate::verbs::normalize(&mut object, resource);
+    object
+}
+
+/// A stored entry, with its object in the resource's shape.
+pub(crate) fn shown_entry(entry: &Arc<Entry>, resource: &Resource) -> Arc<Entry> {
+    if !is_view(resource) {
+        return entry.clone();
+    }
+    Arc::new(Entry {
+        key: entry.key.clone(),
+        revision: entry.revision,
+        object: shown(entry, resource).encode(entry.revision, &[]),
+    })
+}
+
+/// Brings an object of the resource into the shape in which it is stored, unless it is in it.
+pub(crate) fn to_stored(resource: &Resource, object: &mut Object) {
+    let stored = stored_version(resource);
+    if object.fields().get("apiVersion").and_then(Value::as_str) == Some(&stored) {
+        return;
+    }
+    match view(resource) {
+        Some(View::Event) => {
+            rename(object, |names| names);
+            // The older form writes these even when they are empty.
+            let fields = object.fields_mut();
+            for key in ["reportingComponent", "reportingInstance"] {
+                fields.entry(key).or_insert_with(|| "".into());
+            }
+            for key in ["firstTimestamp", "lastTimestamp", "eventTime"] {
+                fields.entry(key).or_insert(Value::Null);
+            }
+            for key in ["involvedObject", "source"] {
+                fields.entry(key).or_insert_with(|| json!({}));
+            }
+        }
+        Some(View::Autoscaler) => autoscaler_to_stored(object),
+        None => {}
+    }
+    object.fields_mut().insert("apiVersion".into(), stored.into());
+}
+
+/// Renames the fields of an event from one form's names to the other's.
+fn rename(event: &mut Object, names: impl Fn((&'static str, &'static str)) -> (&'static str, &'static str)) {
+    let fields = event.fields_mut();
+    for (from, to) in EVENT_FIELDS.map(names) {
+        if let Some(value) = fields.remove(from) {
+            fields.insert(to.to_owned(), value);
+        }
+    }
+}
+
+fn is_cpu_share(metric: &Value) -> bool {
+    metric["type"] == "Resource"
+        && metric["resource"]["name"] == "cpu"
+        && metric["resource"]["target"]["type"] == "Utilization"
+}
+
+fn autoscaler_shown(scaler: &mut Object) {
+    let mut notes = Map::new();
+    if let Some(spec) = scaler.fields_mut().get_mut("spec").and_then(Value::as_object_mut) {
+        let metrics = match spec.remove("metrics") {
+            Some(Value::Array(metrics)) => metrics,
+            _ => Vec::new(),
+        };
+        let (cpu, others): (Vec<_>, Vec<_>) = metrics.into_iter().partition(is_cpu_share);
+        if let Some(cpu) = cpu.first() {
+            let share = cpu["resource"]["target"]["averageUtilization"].clone();
+            spec.insert("targetCPUUtilizationPercentage".into(), share);
+        }
+        let behavior = spec.remove("behavior").unwrap_or_default();
+        let others = if others.is_empty() {
+            Value::Null
+        } else {
+            others.into()
+        };
+        for ((_, annotation), kept) in AUTOSCALER_NOTES.iter().zip([others, behavior]) {
+            if !kept.is_null() {
+                notes.insert((*annotation).to_owned(), kept.to_string().into());
+            }
+        }
+    }
+    let status = scaler
+        .fields_mut()
+        .get_mut("status")
+        .and_then(Value::as_object_mut);
+    if let Some(status) = status {
+        let current = status.remove("currentMetrics").unwrap_or_default();
+        let cpu = current.as_array().into_iter().flatten();
+        let share = cpu
+            .filter(|metric| metric["type"] == "Resource" && metric["resource"]["name"] == "cpu")
+            .map(|metric| metric["resource"]["current"]["averageUtilization"].clone())
+            .next();
+        if let Some(share) = share.filter(|share| !share.is_null()) {
+            status.insert("currentCPUUtilizationPercentage".into(), share);
+        }
+        status.remove("conditions");
+    }
+    if !notes.is_empty() {
+        let annotations = scaler
+            .metadata_mut()
+            .entry("annotations")
+            .or_insert_with(|| json!({}));
+        if let Some(annotations) = annotations.as_object_mut() {
+            annotations.extend(notes);
+        }
+    }
+}
+
+fn autoscaler_to_stored(scaler: &mut Object) {
+    let mut kept = AUTOSCALER_NOTES.map(|_| Value::Null);
+    if let Some(annotations) = scaler
+        .metadata_mut()
+        .get_mut("annotations")
+        .and_then(Value::as_object_mut)
+    {
+        for ((_, annotation), kept) in AUTOSCALER_NOTES.iter().zip(&mut kept) {
+            let text = annotations.remove(*annotation);
+            let text = text.as_ref().and_then(Value::as_str).unwrap_or_default();
+            *kept = serde_json::from_str(text).unwrap_or_default();
+        }
+        if annotations.is_empty() {
+            scaler.metadata_mut().remove("annotations");
+        }
+    }
+    let [others, behavior] = kept;
+    if let Some(spec) = scaler.fields_mut().get_mut("spec").and_then(Value::as_object_mut) {
+        let mut metrics = match others {
+            Value::Array(others) => others,
+            _ => Vec::new(),
+        };
+        if let Some(share) = spec.remove("targetCPUUtilizationPercentage") {
+            metrics.push(json!({"type": "Resource", "resource": {
+                "name": "cpu", "target": {"type": "Utilization", "averageUtilization": share},
+            }}));
+        }
+        if !metrics.is_empty() {
+            spec.insert("metrics".into(), metrics.into());
+        }
+        if !behavior.is_null() {
+            spec.insert("behavior".into(), behavior);
+        }
+    }
+    let status = scaler
+        .fields_mut()
+        .get_mut("status")
+        .and_then(Value::as_object_mut);
+    if let Some(status) = status {
+        let share = status.remove("currentCPUUtilizationPercentage");
+        let current = share.map_or(Value::Null, |share| {
+            json!([{"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": share}}}])
+        });
+        status.insert("currentMetrics".into(), current);
+        // The newer form leaves zero out.
+        if status
+            .get("currentReplicas")
+            .is_some_and(|replicas| *replicas == 0)
+        {
+            status.remove("currentReplicas");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        registry::Registry,
+        storage::{Key, Revision},
+    };
+
+    fn round_trip(group: &str, version: &str, plural: &str, object: Value) -> (Value, Value) {
+        let catalogue = Registry::new().catalogue();
+        let resource = catalogue.find(group, version, plural).expect("built in");
+        let mut stored = Object::new(object).expect("an object");
+        to_stored(resource, &mut stored);
+        let entry = Entry {
+            key: Key::new("n", "x"),
+            revision: Revision(1),
+            object: stored.clone().encode(Revision(1), &[]),
+        };
+        let mut shown = shown(&entry, resource);
+        shown.metadata_mut().remove("resourceVersion");
+        (stored.into_value(), shown.into_value())
+    }
+
+    #[test]
+    fn an_event_has_the_names_of_the_group_it_is_read_from() {
+        let event = json!({
+            "kind": "Event", "apiVersion": "events.k8s.io/v1", "metadata": {"name": "x"}, "action": "a", "reason": "r",
+            "regarding": {"kind": "Pod"}, "note": "n", "reportingController": "c", "reportingInstance": "i",
+            "eventTime": "2020-01-01T00:00:00.000000Z", "deprecatedSource": {}, "deprecatedFirstTimestamp": null,
+            "deprecatedLastTimestamp": null, "type": "Normal",
+        });
+        let (stored, shown) = round_trip("events.k8s.io", "v1", "events", event.clone());
+        assert_eq!(stored["apiVersion"], "v1");
+        assert_eq!(
+            (&stored["involvedObject"], &stored["message"]),
+            (&json!({"kind": "Pod"}), &json!("n"))
+        );
+        assert_eq!(stored["reportingComponent"], "c");
+        assert_eq!(shown, event);
+    }
+
+    #[test]
+    fn an_autoscalers_share_of_cpu_is_a_metric() {
+        let scaler = json!({
+            "kind": "HorizontalPodAutoscaler", "apiVersion": "autoscaling/v1", "metadata": {"name": "x"},
+            "spec": {"maxReplicas": 3, "minReplicas": 1, "targetCPUUtilizationPercentage": 80,
+                "scaleTargetRef": {"kind": "Deployment", "name": "x", "apiVersion": "apps/v1"}},
+            "status": {"currentReplicas": 0, "desiredReplicas": 0},
+        });
+        let (stored, shown) = round_trip("autoscaling", "v1", "horizontalpodautoscalers", scaler.clone());
+        assert_eq!(stored["apiVersion"], "autoscaling/v2");
+        assert_eq!(
+            stored["spec"]["metrics"][0]["resource"]["target"]["averageUtilization"],
+            80
+        );
+        assert_eq!(shown, scaler);
+    }
+}

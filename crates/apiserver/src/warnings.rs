@@ -1,0 +1,268 @@
+//! What the real server remarks on and takes nevertheless, in `Warning` headers.
+
+use serde_json::Value;
+
+use crate::{crd, naming, object::Object, registry::Resource, schema::quantity};
+
+/// Labels of nodes that have other names now.
+const OLD_NODE_LABELS: [(&str, &str, &str); 4] = [
+    ("beta.kubernetes.io/arch", "v1.14", "kubernetes.io/arch"),
+    ("beta.kubernetes.io/os", "v1.14", "kubernetes.io/os"),
+    (
+        "failure-domain.beta.kubernetes.io/region",
+        "v1.17",
+        "topology.kubernetes.io/region",
+    ),
+    (
+        "failure-domain.beta.kubernetes.io/zone",
+        "v1.17",
+        "topology.kubernetes.io/zone",
+    ),
+];
+
+/// The remarks on an object that was taken: on a new one, or on one that took the place of another.
+pub(crate) fn about(resource: &Resource, object: &Object, old: Option<&Object>) -> Vec<String> {
+    if resource.custom {
+        return crd::finalizer_warnings(object, old);
+    }
+    if crd::is_definition(resource) {
+        return crd::warnings(object, old);
+    }
+    let mut remarks = Vec::new();
+    let null = Value::Null;
+    let spec = object.fields().get("spec").unwrap_or(&null);
+    // A pod is seldom changed by a person; the rest is said again when what is desired changes.
+    if old.is_some_and(|old| old.metadata().get("generation") == object.metadata().get("generation")) {
+        return remarks;
+    }
+    match (&*resource.group, &*resource.kind) {
+        ("", "Pod") if old.is_none() => {
+            about_hostname(object.name(), &mut remarks);
+            let critical = "scheduler.alpha.kubernetes.io/critical-pod";
+            if annotation(object, critical) {
+                remarks.push(format!(
+                    "metadata.annotations[{critical}]: non-functional in v1.16+; use the \"priorityClassName\" field instead"
+                ));
+            }
+            about_pod(spec, "spec", &mut remarks);
+        }
+        ("apps", "Deployment" | "ReplicaSet" | "DaemonSet" | "StatefulSet") | ("batch", "Job") => {
+            about_pod(&spec["template"]["spec"], "spec.template.spec", &mut remarks);
+        }
+        ("batch", "CronJob") => {
+            let path = "spec.jobTemplate.spec.template.spec";
+            about_pod(
+                &spec["jobTemplate"]["spec"]["template"]["spec"],
+                path,
+                &mut remarks,
+            );
+        }
+        ("", _) if old.is_none() => about_core(&resource.kind, object, spec, &mut remarks),
+        ("networking.k8s.io", "Ingress") if old.is_none() => {
+            let name = "kubernetes.io/ingress.class";
+            if annotation(object, name) {
+                remarks.push(format!(
+                    "annotation {name:?} is deprecated, please use 'spec.ingressClassName' instead"
+                ));
+            }
+        }
+        _ => {}
+    }
+    remarks
+}
+
+fn annotation(object: &Object, name: &str) -> bool {
+    let annotations = object.metadata().get("annotations");
+    annotations.is_some_and(|annotations| annotations.get(name).is_some())
+}
+
+fn about_hostname(name: &str, remarks: &mut Vec<String>) {
+    let problems = naming::label(name);
+    if !problems.is_empty() {
+        remarks.push(format!(
+            "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label \
+             is recommended: [{}]",
+            problems.join(" ")
+        ));
+    }
+}
+
+fn about_pod(spec: &Value, path: &str, remarks: &mut Vec<String>) {
+    for (label, since, instead) in OLD_NODE_LABELS {
+        if spec["nodeSelector"].get(label).is_some() {
+            remarks.push(format!(
+                "{path}.nodeSelector[{label}]: deprecated since {since}; use {instead:?} instead"
+            ));
+        }
+    }
+    about_selectors(spec, path, remarks);
+    let mut addresses: Vec<&Value> = Vec::new();
+    for (index, alias) in list(&spec["hostAliases"]).iter().enumerate() {
+        if addresses.contains(&&alias["ip"]) {
+            remarks.push(format!(
+                "{path}.hostAliases[{index}].ip: duplicate ip {}",
+                alias["ip"]
+            ));
+        }
+        addresses.push(&alias["ip"]);
+    }
+    for (index, volume) in list(&spec["volumes"]).iter().enumerate() {
+        let path = format!("{path}.volumes[{index}]");
+        if volume.get("gitRepo").is_some() {
+            remarks.push(format!(
+                "{path}.gitRepo: deprecated in v1.11, and disabled by default in v1.33+"
+            ));
+        }
+        let claim = &volume["ephemeral"]["volumeClaimTemplate"]["spec"];
+        let path = format!("{path}.ephemeral.volumeClaimTemplate.spec");
+        about_bytes(
+            &claim["resources"]["requests"]["storage"],
+            &format!("{path}.resources.requests[storage]"),
+            remarks,
+        );
+    }
+    let mut names: Vec<&str> = Vec::new();
+    for (index, secret) in list(&spec["imagePullSecrets"]).iter().enumerate() {
+        let name = secret["name"].as_str().unwrap_or_default();
+        if name.is_empty() {
+            remarks.push(format!(
+                "{path}.imagePullSecrets[{index}].name: invalid empty name {name:?}"
+            ));
+        } else if names.contains(&name) {
+            remarks.push(format!(
+                "{path}.imagePullSecrets[{index}].name: duplicate name {name:?}"
+            ));
+        }
+        names.push(name);
+    }
+    for kind in ["initContainers", "containers"] {
+        for (index, container) in list(&spec[kind]).iter().enumerate() {
+            about_container(container, &format!("{path}.{kind}[{index}]"), remarks);
+        }
+    }
+}
+
+/// A selector that is not there selects nothing, which is seldom meant.
+fn about_selectors(spec: &Value, path: &str, remarks: &mut Vec<String>) {
+    let mut look = |term: &Value, path: String| {
+        if term["labelSelector"].is_null() {
+            remarks.push(format!(
+                "{path}.labelSelector: a null labelSelector results in matching no pod"
+            ));
+        }
+    };
+    for kind in ["podAffinity", "podAntiAffinity"] {
+        let required = "requiredDuringSchedulingIgnoredDuringExecution";
+        for (index, term) in list(&spec["affinity"][kind][required]).iter().enumerate() {
+            look(term, format!("{path}.affinity.{kind}.{required}[{index}]"));
+        }
+        let preferred = "preferredDuringSchedulingIgnoredDuringExecution";
+        for (index, term) in list(&spec["affinity"][kind][preferred]).iter().enumerate() {
+            let path = format!("{path}.affinity.{kind}.{preferred}[{index}].podAffinityTerm");
+            look(&term["podAffinityTerm"], path);
+        }
+    }
+    for (index, constraint) in list(&spec["topologySpreadConstraints"]).iter().enumerate() {
+        look(constraint, format!("{path}.topologySpreadConstraints[{index}]"));
+    }
+}
+
+fn about_container(container: &Value, path: &str, remarks: &mut Vec<String>) {
+    for kind in ["limits", "requests"] {
+        for resource in ["memory", "ephemeral-storage"] {
+            let amount = &container["resources"][kind][resource];
+            about_bytes(amount, &format!("{path}.resources.{kind}[{resource}]"), remarks);
+        }
+    }
+    let variables = list(&container["env"]);
+    for (index, variable) in variables.iter().enumerate() {
+        if variables[..index]
+            .iter()
+            .any(|other| other["name"] == variable["name"])
+        {
+            remarks.push(format!(
+                "{path}.env[{index}]: hides previous definition of {}, which may be dropped when using apply",
+                variable["name"]
+            ));
+        }
+    }
+    let ports = list(&container["ports"]);
+    for (index, port) in ports.iter().enumerate() {
+        let same = |other: &Value| {
+            ["containerPort", "protocol", "hostIP", "hostPort"]
+                .iter()
+                .all(|key| other[*key] == port[*key])
+        };
+        if let Some(first) = ports[..index].iter().position(same) {
+            remarks.push(format!(
+                "{path}.ports[{index}]: duplicate port definition with {path}.ports[{first}]"
+            ));
+        }
+    }
+}
+
+fn about_core(kind: &str, object: &Object, spec: &Value, remarks: &mut Vec<String>) {
+    match kind {
+        "Service" if !list(&spec["externalIPs"]).is_empty() => {
+            let headless = spec["clusterIP"] == "None";
+            remarks.push(if headless {
+                "spec.externalIPs is ignored for headless services".to_owned()
+            } else {
+                "spec.externalIPs is deprecated and may no longer be implemented in some clusters".to_owned()
+            });
+        }
+        "Secret" => about_certificate(object, remarks),
+        "PersistentVolume" if spec["persistentVolumeReclaimPolicy"] == "Recycle" => remarks.push(
+            "spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended \
+             approach is to use dynamic provisioning."
+                .to_owned(),
+        ),
+        "PersistentVolumeClaim" => {
+            let class = "volume.beta.kubernetes.io/storage-class";
+            if annotation(object, class) {
+                remarks.push(format!(
+                    "metadata.annotations[{class}]: deprecated since v1.8; use \"storageClassName\" attribute instead"
+                ));
+            }
+            let amount = &spec["resources"]["requests"]["storage"];
+            about_bytes(amount, "spec.resources.requests[storage]", remarks);
+        }
+        "Node" if spec.get("externalID").is_some() => {
+            remarks.push("spec.externalID: this field is deprecated, and is unused by Kubernetes".to_owned());
+        }
+        _ => {}
+    }
+}
+
+fn about_certificate(secret: &Object, remarks: &mut Vec<String>) {
+    use base64::Engine;
+
+    let null = Value::Null;
+    let field = |key: &str| secret.fields().get(key).unwrap_or(&null);
+    if *field("type") != "kubernetes.io/tls" {
+        return;
+    }
+    for (key, name) in [("tls.crt", "certificate"), ("tls.key", "key")] {
+        let text = field("data")[key].as_str().unwrap_or_default();
+        let bytes = base64::engine::general_purpose::STANDARD
+            .decode(text)
+            .unwrap_or_default();
+        if !String::from_utf8_lossy(&bytes).contains("-----BEGIN") {
+            remarks.push(format!("tls: failed to find any PEM data in {name} input"));
+            return;
+        }
+    }
+}
+
+/// There are no parts of bytes.
+fn about_bytes(amount: &Value, field: &str, remarks: &mut Vec<String>) {
+    if quantity::nanos(amount).is_some_and(|nanos| nanos % 1_000_000_000 != 0) {
+        remarks.push(format!(
+            "{field}: fractional byte value {amount} is invalid, must be an integer"
+        ));
+    }
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
