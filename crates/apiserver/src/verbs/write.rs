@@ -514,23 +514,13 @@ fn prepare_update(object: &mut Object, old: &Object, target: &Target) -> Vec<Fie
         admission::admit_update(resource, object);
     }
     if old.is_deleting() {
-        let added: Vec<_> = object
-            .finalizers()
-            .filter(|f| !old.finalizers().any(|known| known == *f))
-            .collect();
-        if !added.is_empty() {
-            let listed: Vec<_> = added.iter().map(|f| format!("{f:?}")).collect();
-            let error = FieldError::new(
-                "metadata.finalizers",
-                Problem::Forbidden(format!(
-                    "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
-                    listed.join(", ")
-                )),
-            );
-            // The real server checks this for all kinds, and once more for each built-in one.
-            errors.extend((!resource.custom).then(|| error.clone()));
-            errors.push(error);
-        }
+        // The real server checks this for all kinds, and once more for each built-in one.
+        let times = if resource.custom { 1 } else { 2 };
+        errors.extend(
+            new_finalizers(object, old)
+                .into_iter()
+                .flat_map(|error| vec![error; times]),
+        );
     }
     normalize(object, resource);
     let counts = desired_differs(object, old, resource)
@@ -544,6 +534,20 @@ fn prepare_update(object: &mut Object, old: &Object, target: &Target) -> Vec<Fie
         object.set_meta("generation", generation + 1);
     }
     errors
+}
+
+/// What is wrong with finalizers that come too late.
+fn new_finalizers(object: &Object, old: &Object) -> Option<FieldError> {
+    let added: Vec<_> = object
+        .finalizers()
+        .filter(|f| !old.finalizers().any(|known| known == *f))
+        .map(|f| format!("{f:?}"))
+        .collect();
+    let why = format!(
+        "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+        added.join(", ")
+    );
+    (!added.is_empty()).then(|| FieldError::new("metadata.finalizers", Problem::Forbidden(why)))
 }
 
 /// Whether the state that the object asks for differs: everything but metadata and, where it is a part of its own, status.
