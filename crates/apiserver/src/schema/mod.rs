@@ -15,6 +15,8 @@ mod decode;
 mod defaults;
 mod formats;
 mod go;
+#[cfg(test)]
+mod laws;
 mod limits;
 mod lists;
 mod number;
