@@ -39,6 +39,14 @@ deny:
 registry kubeconfig:
     hack/registry/reduce --kubeconfig {{ kubeconfig }}
 
+# Compares with the rivals in one run: `just bench queue`, `just bench server`.
+bench subject:
+    cargo run --release -p windlass-bench -- {{ subject }}
+
+# Where the embedded API server still differs from the recorded real one.
+ahead:
+    cargo run -p windlass-conformance -- replay --ahead
+
 # The demo on the embedded cluster.
 demo:
     cargo run --release -- demo
