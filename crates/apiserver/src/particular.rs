@@ -42,6 +42,15 @@ pub(crate) fn prepare_update(resource: &Resource, object: &mut Object, old: &Obj
     }
 }
 
+/// The metadata that a write to the status may not touch.
+pub(crate) fn keep_on_status(resource: &Resource, object: &mut Object, old: &Object) {
+    match of(resource) {
+        ("apps", "Deployment") => object.keep_meta("labels", old),
+        ("", "Pod") => object.keep_meta("ownerReferences", old),
+        _ => {}
+    }
+}
+
 /// What a deletion leaves on the object besides its time.
 pub(crate) fn prepare_deletion(resource: &Resource, object: &mut Object, now: &str) {
     match of(resource) {

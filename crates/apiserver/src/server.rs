@@ -27,7 +27,7 @@ use crate::{
     selector::Selector,
     status::Status,
     storage::{Memory, Storage},
-    subresources::{Input, TokenKey},
+    subresources::{self, Input, TokenKey},
     verbs::{Answer, Api, DeleteOptions, ListBody, ListOptions, WatchStream, WriteOptions},
     versions,
     view::View,
@@ -309,7 +309,7 @@ impl Server {
             Verb::Create if target.subresource.is_empty() => {
                 let options = WriteOptions::of(&query, "CreateOptions")?;
                 let encoding = Encoding::of_body(&parts.headers)?;
-                if (&*target.resource.group, &*target.resource.plural) == ("", "bindings") {
+                if subresources::is_binding(&target.resource) {
                     let answer = api.bind_by_name(target, &options, &collect(body).await?, encoding)?;
                     return api.respond(answer, target, wanted, view);
                 }

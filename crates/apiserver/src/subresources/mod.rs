@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use crate::{
     media::Encoding,
     patch::PatchKind,
+    registry::Resource,
     request::{Target, Verb},
     status::Status,
     verbs::{Answer, Api, WriteOptions},
@@ -58,6 +59,11 @@ impl Api {
             _ => Err(Status::no_such_resource()),
         }
     }
+}
+
+/// Whether the resource is the collection from before `pods/binding` was a subresource.
+pub(crate) fn is_binding(resource: &Resource) -> bool {
+    (&*resource.group, &*resource.plural) == ("", "bindings")
 }
 
 /// The answer of subresources that do something and have nothing to show for it.

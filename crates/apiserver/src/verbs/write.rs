@@ -537,11 +537,7 @@ fn keep_all_but_status(object: &mut Object, old: &Object, resource: &Resource) {
         return;
     }
     object.fields_mut().insert("metadata".into(), metadata);
-    match (&*resource.group, &*resource.kind) {
-        ("apps", "Deployment") => object.keep_meta("labels", old),
-        ("", "Pod") => object.keep_meta("ownerReferences", old),
-        _ => {}
-    }
+    particular::keep_on_status(resource, object, old);
 }
 
 /// An object that is being deleted gets no new finalizers.
