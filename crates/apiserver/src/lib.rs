@@ -33,6 +33,7 @@
 //! ```
 
 mod admission;
+mod auth;
 mod body;
 mod crd;
 mod defaults;
@@ -67,6 +68,8 @@ mod warnings;
 mod world;
 mod yaml;
 
+pub use auth::User;
 pub use body::Body;
+pub use https::Tls;
 pub use object::Encoded;
 pub use server::{Builder, Server};
