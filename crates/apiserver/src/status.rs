@@ -274,11 +274,6 @@ impl Status {
             .of(group, resource, name)
     }
 
-    /// Something that is not there, in words of its own.
-    pub(crate) fn no_such(group: &str, kind: &str, name: &str, message: String) -> Self {
-        Self::new(404, "NotFound", message).of(group, kind, name)
-    }
-
     /// Names what it is about, as far as there is something to name.
     fn of(mut self, group: &str, kind: &str, name: &str) -> Self {
         let details = self.details.get_or_insert_default();

@@ -42,6 +42,7 @@ mod existing;
 mod kubeconfig;
 mod real;
 mod sandbox;
+mod token;
 
 pub use assets::{ETCD_VERSION, KUBERNETES_VERSION, kubectl};
 pub use cluster::{Backend, Cluster, User};

@@ -19,6 +19,10 @@ use crate::{
 const DEFAULT_SECONDS: i64 = 3600;
 const LEAST_SECONDS: i64 = 600;
 
+/// What the kubelet asks for, and what it gets instead.
+const KUBELET_SECONDS: i64 = 3607;
+const YEAR_SECONDS: i64 = 365 * 24 * 3600;
+
 impl Api {
     pub(super) fn request_token(
         &self,
@@ -44,10 +48,18 @@ impl Api {
             _ => json!([ISSUER]),
         };
         let now = self.world.now();
-        let expires = now + std::time::Duration::from_secs(seconds.unsigned_abs());
+        let later = |seconds: i64| now + std::time::Duration::from_secs(seconds.unsigned_abs());
+        let expires = later(seconds);
+        // The kubelet asks for exactly this, for pods that may have been written before tokens ended: they are given a year
+        // and a warning.
+        let mut end = expires;
+        if seconds == KUBELET_SECONDS && about.get("pod").is_some() && audiences == json!([ISSUER]) {
+            about["warnafter"] = expires.as_second().into();
+            end = later(YEAR_SECONDS);
+        }
         let token = self.guard.signatures.sign(&json!({
             "aud": audiences,
-            "exp": expires.as_second(),
+            "exp": end.as_second(),
             "iat": now.as_second(),
             "iss": ISSUER,
             "jti": self.world.uid(),
@@ -94,12 +106,18 @@ impl Api {
             .ok_or_else(|| Status::not_found(resource, name))?
             .object
             .decode();
+        if kind == "Pod" && *object.text_at("spec.serviceAccountName") != *target.name {
+            return Err(Status::bad_request(format!(
+                "cannot bind token for serviceaccount {:?} to pod running with different serviceaccount name.",
+                &*target.name
+            )));
+        }
         let uid = text("uid");
         if !uid.is_empty() && uid != object.meta("uid") {
             let why = format!(
                 "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been deleted and then recreated"
             );
-            return Err(Status::conflict(resource, name, &why));
+            return Err(Status::precondition(resource, name, &why));
         }
         let reference = |object: &Object| json!({"name": object.name(), "uid": object.meta("uid")});
         about[kind.to_lowercase()] = reference(&object);
