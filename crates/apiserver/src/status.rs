@@ -218,6 +218,15 @@ impl Status {
         .about(resource, name)
     }
 
+    /// A request for a token that means an account of another uid.
+    pub(crate) fn token_conflict(name: &str, said: &str, uid: &str) -> Self {
+        let message = format!(
+            "Operation cannot be fulfilled on TokenRequest.authentication.k8s.io {name:?}: the UID in the token request \
+             ({said}) does not match the UID of the service account ({uid})"
+        );
+        Self::new(409, "Conflict", message).of("authentication.k8s.io", "TokenRequest", name)
+    }
+
     /// No credentials, or none that are good.
     pub(crate) fn unauthorized() -> Self {
         Self::new(401, "Unauthorized", "Unauthorized")

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::findings::{Findings, list, text};
+use crate::naming;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
@@ -12,8 +13,27 @@ pub(super) fn check(kind: &str, value: &Value, findings: &mut Findings) {
             for (index, rule) in list(&value["rules"]).iter().enumerate() {
                 check_rule(rule, kind == "Role", &format!("rules[{index}]"), findings);
             }
+            if value["aggregationRule"].is_object() {
+                check_aggregation(&value["aggregationRule"]["clusterRoleSelectors"], findings);
+            }
         }
         _ => check_binding(value, kind == "RoleBinding", findings),
+    }
+}
+
+fn check_aggregation(selectors: &Value, findings: &mut Findings) {
+    let field = "aggregationRule.clusterRoleSelectors";
+    if list(selectors).is_empty() {
+        let why = "at least one clusterRoleSelector required if aggregationRule is non-nil";
+        findings.required(field, why);
+    }
+    for (index, selector) in list(selectors).iter().enumerate() {
+        let (field, before) = (format!("{field}[{index}]"), findings.count());
+        findings.selector(&field, selector);
+        // What has a problem is no selector, and that is a problem of its own.
+        if findings.count() > before {
+            findings.invalid(field, Value::Null, "invalid label selector.");
+        }
     }
 }
 
@@ -60,6 +80,12 @@ fn check_binding(binding: &Value, namespaced: bool, findings: &mut Findings) {
     findings.one_of("roleRef.kind", &role["kind"], kinds);
     if text(&role["name"]).is_empty() {
         findings.required("roleRef.name", "");
+    } else {
+        findings.named(
+            "roleRef.name",
+            role["name"].clone(),
+            naming::path_segment(text(&role["name"])),
+        );
     }
     for (index, subject) in list(&binding["subjects"]).iter().enumerate() {
         let path = format!("subjects[{index}]");
@@ -68,6 +94,10 @@ fn check_binding(binding: &Value, namespaced: bool, findings: &mut Findings) {
         }
         match text(&subject["kind"]) {
             "ServiceAccount" => {
+                let name = text(&subject["name"]);
+                if !name.is_empty() {
+                    findings.named(&format!("{path}.name"), name, naming::subdomain(name));
+                }
                 if !text(&subject["apiGroup"]).is_empty() {
                     findings.one_of(format!("{path}.apiGroup"), &subject["apiGroup"], &[""]);
                 }

@@ -15,6 +15,10 @@ use crate::{
     world::rfc3339,
 };
 
+/// What is asked for.
+const GROUP: &str = "authentication.k8s.io";
+const KIND: &str = "TokenRequest";
+
 /// How long a token is good for where the client does not say, and at least.
 const DEFAULT_SECONDS: i64 = 3600;
 const LEAST_SECONDS: i64 = 600;
@@ -31,10 +35,29 @@ impl Api {
         encoding: Encoding,
     ) -> Result<Answer, Status> {
         let request = media::decode(body, encoding, "TokenRequest")?;
+        let said = |key: &str| request["metadata"][key].as_str().unwrap_or_default();
+        if !said("namespace").is_empty() && *said("namespace") != *target.namespace {
+            return Err(Status::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
+        }
+        if !said("name").is_empty() && *said("name") != *target.name {
+            let why = "must match the service account name if specified";
+            let problem = Problem::Invalid(said("name").into(), why.into());
+            let errors = [FieldError::new("metadata.name", problem)];
+            return Err(Status::invalid(GROUP, KIND, &target.name, &errors));
+        }
         let spec = &request["spec"];
         let seconds = spec["expirationSeconds"].as_i64().unwrap_or(DEFAULT_SECONDS);
         check_seconds(seconds)?;
         let account = self.current(target)?.object.decode();
+        if !said("uid").is_empty() && said("uid") != account.meta("uid") {
+            return Err(Status::token_conflict(
+                &target.name,
+                said("uid"),
+                account.meta("uid"),
+            ));
+        }
         let mut about = json!({
             "namespace": account.namespace(),
             "serviceaccount": {"name": account.name(), "uid": account.meta("uid")},
@@ -67,17 +90,24 @@ impl Api {
             "nbf": now.as_second(),
             "sub": format!("system:serviceaccount:{}:{}", account.namespace(), account.name()),
         }));
+        let mut metadata = match &request["metadata"] {
+            Value::Object(said) => said.clone(),
+            _ => serde_json::Map::new(),
+        };
+        for (key, value) in [
+            ("name", account.name()),
+            ("namespace", account.namespace()),
+            ("uid", account.meta("uid")),
+            ("creationTimestamp", &self.world.now_text()),
+        ] {
+            metadata.insert(key.to_owned(), value.into());
+        }
         Ok(Answer::value(
             201,
             &json!({
                 "kind": "TokenRequest",
                 "apiVersion": "authentication.k8s.io/v1",
-                "metadata": {
-                    "name": account.name(),
-                    "namespace": account.namespace(),
-                    "uid": account.meta("uid"),
-                    "creationTimestamp": self.world.now_text(),
-                },
+                "metadata": metadata,
                 "spec": {"audiences": audiences, "expirationSeconds": seconds, "boundObjectRef": bound},
                 "status": {"token": token, "expirationTimestamp": rfc3339(expires)},
             }),
@@ -144,10 +174,5 @@ fn check_seconds(seconds: i64) -> Result<(), Status> {
         "spec.expirationSeconds",
         Problem::Invalid(seconds.into(), why.into()),
     );
-    Err(Status::invalid(
-        "authentication.k8s.io",
-        "TokenRequest",
-        "",
-        &[error],
-    ))
+    Err(Status::invalid(GROUP, KIND, "", &[error]))
 }
