@@ -10,7 +10,7 @@ use crate::{
     registry::{Resource, is_kind},
     schema::{self, FieldError, Problem, Source},
     status::Status,
-    validation,
+    validation, yaml,
 };
 
 /// Reads a body as an object of the target's kind, and drops what its schema does not know.
@@ -20,18 +20,17 @@ pub(super) fn decode(
     encoding: Encoding,
     validation: FieldValidation,
 ) -> Result<(Object, Vec<String>), Status> {
-    let (value, duplicates) = media::read_object(body, encoding, resource)?;
+    let (value, twice) = media::read_object(body, encoding, resource)?;
     let value = as_kind(value, body, resource)?;
     let (object, unknown) =
         conform(value, resource, Source::Json).map_err(|why| cannot_be_handled(resource, &why))?;
-    let problems = twice(duplicates).chain(unknown).collect();
+    let twice = match (encoding, validation) {
+        (Encoding::Yaml, FieldValidation::Strict) if !twice.is_empty() => vec![yaml::strictly(&twice)],
+        _ => twice,
+    };
+    let problems = twice.into_iter().chain(unknown).collect();
     let warnings = judge(problems, validation).map_err(|why| cannot_be_handled(resource, &why))?;
     Ok((object, warnings))
-}
-
-/// What is said of fields that a body holds more than once.
-fn twice(paths: Vec<String>) -> impl Iterator<Item = String> {
-    paths.into_iter().map(|path| format!("duplicate field {path:?}"))
 }
 
 /// Takes a tree as an object of the kind: drops unknown fields and fills in defaults. Returns what the client may want
