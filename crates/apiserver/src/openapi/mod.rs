@@ -26,7 +26,7 @@ use crate::registry::{Catalogue, group_version};
 
 /// A document as it is sent.
 pub(crate) struct Document {
-    pub(crate) json: Bytes,
+    pub(crate) bytes: Bytes,
     pub(crate) hash: String,
 }
 
@@ -35,7 +35,7 @@ impl Document {
         let json = value.to_string();
         let hash = hash(&json);
         Self {
-            json: json.into(),
+            bytes: json.into(),
             hash,
         }
     }
@@ -138,7 +138,7 @@ mod tests {
         let mut documents = 0;
         for path in index(&catalogue)["paths"].as_object().expect("an object").keys() {
             let document = find(&catalogue, path).expect("the index names it");
-            let value: Value = serde_json::from_slice(&document.json).expect("JSON");
+            let value: Value = serde_json::from_slice(&document.bytes).expect("JSON");
             let mut found = Vec::new();
             references(&value, &mut found);
             assert!(
@@ -158,7 +158,7 @@ mod tests {
     fn a_patch_says_that_it_validates_fields() {
         let catalogue = Registry::new().catalogue();
         let document = find(&catalogue, "apis/apps/v1").expect("served");
-        let value: Value = serde_json::from_slice(&document.json).expect("JSON");
+        let value: Value = serde_json::from_slice(&document.bytes).expect("JSON");
         let patch = &value["paths"]["/apis/apps/v1/namespaces/{namespace}/deployments/{name}"]["patch"];
         assert_eq!(patch["x-kubernetes-group-version-kind"]["kind"], "Deployment");
         let parameters = patch["parameters"].as_array().expect("a list");
