@@ -116,7 +116,7 @@ impl Form {
                     Some("APIGroupDiscoveryList"),
                     Some("apidiscovery.k8s.io"),
                     Some("v2"),
-                ] if aggregated => {
+                ] if matches!(door, Door::Core | Door::Groups) => {
                     return Ok(Self::Aggregated(encoding));
                 }
                 _ => {}
@@ -137,7 +137,7 @@ impl Form {
 pub(super) fn openapi_document(catalogue: &Catalogue, parts: &Parts) -> Response<Body> {
     let path = parts.uri.path().trim_start_matches(OPENAPI);
     let Some(document) = openapi::find(catalogue, path) else {
-        return text_response(404, "404 page not found\n");
+        return with_body(404, "", Body::whole(Bytes::new()));
     };
     match Query::parse(parts.uri.query()).text("hash") {
         Some(hash) if hash != document.hash => {
@@ -168,6 +168,37 @@ pub(super) fn openapi_document(catalogue: &Catalogue, parts: &Parts) -> Response
             response
         }
     }
+}
+
+/// `/openapi/v2`
+pub(super) fn whole_openapi(catalogue: &Catalogue, parts: &Parts) -> Response<Body> {
+    const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+    /// As client-go asks for it.
+    const EARLIER: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+    let offers = accept::offers(&parts.headers);
+    let mut forms = offers.iter().filter_map(|offer| match offer.media {
+        "application/json" | "application/*" | "*/*" => Some(openapi::Form::Json),
+        PROTOBUF | EARLIER => Some(openapi::Form::Protobuf),
+        _ => None,
+    });
+    let form = if offers.is_empty() {
+        Some(openapi::Form::Json)
+    } else {
+        forms.next()
+    };
+    let Some(form) = form else {
+        let mut response = with_body(406, "", Body::whole(Bytes::new()));
+        response
+            .headers_mut()
+            .insert(header::VARY, HeaderValue::from_static("Accept"));
+        return response;
+    };
+    let mut response = tagged(&openapi::whole(catalogue, form), parts);
+    if form == openapi::Form::Protobuf {
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROTOBUF));
+    }
+    response
 }
 
 /// A document with its tag, or the word that the client has it already.

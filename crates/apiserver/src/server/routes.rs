@@ -90,9 +90,10 @@ impl Server {
                     let index = openapi::index(&catalogue).to_string();
                     with_body(200, "text/plain; charset=utf-8", Body::whole(index))
                 }
+                "/openapi/v2" => documents::whole_openapi(&catalogue, parts),
                 _ if path.starts_with(OPENAPI) => openapi_document(&catalogue, parts),
                 "/" => as_json(
-                    &json!({"paths": ["/api", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version"]}),
+                    &json!({"paths": ["/api", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]}),
                 ),
                 _ => text_response(404, "404 page not found\n"),
             }),
