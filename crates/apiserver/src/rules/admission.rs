@@ -1,33 +1,35 @@
 //! Webhook configurations.
 
+use std::fmt::Display;
+
 use serde_json::Value;
 
-use super::findings::{Findings, list, text};
+use super::findings::{Dotted, Findings, list, text};
 use crate::naming;
 
 pub(super) fn check(configuration: &Value, findings: &mut Findings) {
     for (index, webhook) in list(&configuration["webhooks"]).iter().enumerate() {
-        check_webhook(webhook, &format!("webhooks[{index}]"), findings);
+        check_webhook(webhook, &format_args!("webhooks[{index}]"), findings);
     }
 }
 
-fn check_webhook(webhook: &Value, path: &str, findings: &mut Findings) {
-    let at = |name: &str| format!("{path}.{name}");
+fn check_webhook(webhook: &Value, path: &dyn Display, findings: &mut Findings) {
+    let at = |name: &'static str| Dotted(path, name);
     let name = text(&webhook["name"]);
     let problems = naming::subdomain(name);
     if problems.is_empty() && name.split('.').count() < 3 {
         let why = "should be a domain with at least three segments separated by dots";
         findings.invalid(at("name"), name, why);
     }
-    findings.named(&at("name"), name, problems);
+    findings.named(at("name"), name, problems);
     for (index, rule) in list(&webhook["rules"]).iter().enumerate() {
         for key in ["operations", "apiGroups", "apiVersions", "resources"] {
             if list(&rule[key]).is_empty() {
-                findings.required(format!("{path}.rules[{index}].{key}"), "");
+                findings.required(format_args!("{path}.rules[{index}].{key}"), "");
             }
         }
     }
-    let optional = |key: &str, choices: &[&str], findings: &mut Findings| {
+    let optional = |key: &'static str, choices: &[&str], findings: &mut Findings| {
         if !webhook[key].is_null() {
             findings.one_of(at(key), &webhook[key], choices);
         }
@@ -56,7 +58,7 @@ fn check_webhook(webhook: &Value, path: &str, findings: &mut Findings) {
     check_client(&webhook["clientConfig"], &at("clientConfig"), findings);
 }
 
-fn check_client(client: &Value, path: &str, findings: &mut Findings) {
+fn check_client(client: &Value, path: &dyn Display, findings: &mut Findings) {
     match (client["url"].as_str(), client["service"].is_object()) {
         (None, false) | (Some(_), true) => {
             findings.required(path, "exactly one of url or service is required");
@@ -65,13 +67,13 @@ fn check_client(client: &Value, path: &str, findings: &mut Findings) {
             let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
             if scheme != "https" {
                 let why = "'https' is the only allowed URL scheme; desired format: https://host[/path]";
-                findings.invalid(format!("{path}.url"), scheme, why);
+                findings.invalid(format_args!("{path}.url"), scheme, why);
             }
         }
         (None, true) => {
             for key in ["name", "namespace"] {
                 if text(&client["service"][key]).is_empty() {
-                    findings.required(format!("{path}.service.{key}"), "");
+                    findings.required(format_args!("{path}.service.{key}"), "");
                 }
             }
         }

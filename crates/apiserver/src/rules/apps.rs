@@ -1,5 +1,7 @@
 //! Deployments and their kin, disruption budgets and autoscalers.
 
+use std::fmt::Display;
+
 use serde_json::{Value, json};
 
 use super::{
@@ -92,7 +94,7 @@ fn check_selected(kind: &str, spec: &Value, selector_required: bool, findings: &
     if understood && !empty && !selects(selector, &template["metadata"]["labels"]) {
         mismatch(template, findings);
     }
-    pod::check_template(template, "spec.template", findings);
+    pod::check_template(template, &"spec.template", findings);
     let policy = &template["spec"]["restartPolicy"];
     if !policy.is_null() && *policy != "Always" {
         findings.one_of("spec.template.spec.restartPolicy", policy, &["Always"]);
@@ -139,8 +141,8 @@ fn check_strategy(strategy: &Value, findings: &mut Findings) {
         "RollingUpdate" => {
             let field = |name: &str| format!("spec.strategy.rollingUpdate.{name}");
             let (unavailable, surge) = (&rolling["maxUnavailable"], &rolling["maxSurge"]);
-            findings.amount_or_percent(&field("maxUnavailable"), unavailable);
-            findings.amount_or_percent(&field("maxSurge"), surge);
+            findings.amount_or_percent(field("maxUnavailable"), unavailable);
+            findings.amount_or_percent(field("maxSurge"), surge);
             if is_zero(unavailable) && is_zero(surge) {
                 let why = "may not be 0 when `maxSurge` is 0";
                 findings.invalid(field("maxUnavailable"), unavailable.clone(), why);
@@ -169,7 +171,7 @@ fn is_zero(value: &Value) -> bool {
             .is_some_and(|digits| digits.parse() == Ok(0))
 }
 
-fn at_most_all(field: &str, value: &Value, findings: &mut Findings) {
+fn at_most_all(field: &dyn Display, value: &Value, findings: &mut Findings) {
     let part = text(value)
         .strip_suffix('%')
         .and_then(|digits| digits.parse::<i64>().ok());
@@ -193,7 +195,7 @@ pub(super) fn check_replication_controller(spec: &Value, findings: &mut Findings
     if !selects(&json!({"matchLabels": selector}), &template["metadata"]["labels"]) {
         mismatch(template, findings);
     }
-    pod::check_template(template, "spec.template", findings);
+    pod::check_template(template, &"spec.template", findings);
     if template["spec"]["restartPolicy"] != "Always" {
         findings.one_of(
             "spec.template.spec.restartPolicy",
@@ -215,8 +217,8 @@ pub(super) fn check_disruption_budget(spec: &Value, findings: &mut Findings) {
     }
     for (name, value) in [("minAvailable", available), ("maxUnavailable", unavailable)] {
         if !value.is_null() {
-            let field = format!("spec.{name}");
-            findings.amount_or_percent(&field, value);
+            let field = format_args!("spec.{name}");
+            findings.amount_or_percent(field, value);
             at_most_all(&field, value, findings);
         }
     }
@@ -250,7 +252,7 @@ pub(super) fn check_autoscaler(version: &str, spec: &Value, findings: &mut Findi
     let target = &spec["scaleTargetRef"];
     for key in ["kind", "name"] {
         if text(&target[key]).is_empty() {
-            findings.required(format!("spec.scaleTargetRef.{key}"), "");
+            findings.required(format_args!("spec.scaleTargetRef.{key}"), "");
         }
     }
     if !text(&target["apiVersion"]).contains('/') {
@@ -261,19 +263,19 @@ pub(super) fn check_autoscaler(version: &str, spec: &Value, findings: &mut Findi
         return;
     }
     for (index, metric) in list(&spec["metrics"]).iter().enumerate() {
-        let field = format!("spec.metrics[{index}]");
+        let field = format_args!("spec.metrics[{index}]");
         let sources = ["ContainerResource", "External", "Object", "Pods", "Resource"];
         let kind = text(&metric["type"]);
         if !sources.contains(&kind) {
             // Two of the real server's checks look at it.
-            findings.one_of(format!("{field}.type"), &metric["type"], &sources);
-            findings.one_of(format!("{field}.type"), &metric["type"], &sources);
+            findings.one_of(format_args!("{field}.type"), &metric["type"], &sources);
+            findings.one_of(format_args!("{field}.type"), &metric["type"], &sources);
             continue;
         }
         let source = format!("{}{}", kind[..1].to_lowercase(), &kind[1..]);
         if metric[&source].is_null() {
             let why = "must populate information for the given metric source";
-            findings.required(format!("{field}.{source}"), why);
+            findings.required(format_args!("{field}.{source}"), why);
         }
     }
     let to_zero = |metric: &Value| matches!(text(&metric["type"]), "Object" | "External");

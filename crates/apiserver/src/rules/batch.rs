@@ -1,5 +1,7 @@
 //! Jobs and cron jobs.
 
+use std::fmt::Display;
+
 use serde_json::Value;
 
 use super::{
@@ -33,13 +35,13 @@ pub(super) fn check_job(job: &Value, findings: &mut Findings) {
             );
         }
     }
-    check_job_spec(spec, "spec", findings);
+    check_job_spec(spec, &"spec", findings);
     if !selects(&spec["selector"], &template["metadata"]["labels"]) {
         apps::mismatch(template, findings);
     }
 }
 
-fn check_job_spec(spec: &Value, path: &str, findings: &mut Findings) {
+fn check_job_spec(spec: &Value, path: &dyn Display, findings: &mut Findings) {
     for key in [
         "parallelism",
         "completions",
@@ -49,20 +51,24 @@ fn check_job_spec(spec: &Value, path: &str, findings: &mut Findings) {
         "backoffLimitPerIndex",
         "maxFailedIndexes",
     ] {
-        findings.not_negative(format!("{path}.{key}"), &spec[key]);
+        findings.not_negative(format_args!("{path}.{key}"), &spec[key]);
     }
     let mode = &spec["completionMode"];
     if !mode.is_null() {
-        findings.one_of(format!("{path}.completionMode"), mode, &["NonIndexed", "Indexed"]);
+        findings.one_of(
+            format_args!("{path}.completionMode"),
+            mode,
+            &["NonIndexed", "Indexed"],
+        );
     }
     if *mode == "Indexed" && spec["completions"].is_null() {
         let why = "when completion mode is Indexed";
-        findings.required(format!("{path}.completions"), why);
+        findings.required(format_args!("{path}.completions"), why);
     }
     if *mode != "Indexed" && !spec["backoffLimitPerIndex"].is_null() {
         let value = spec["backoffLimitPerIndex"].clone();
         findings.invalid(
-            format!("{path}.backoffLimitPerIndex"),
+            format_args!("{path}.backoffLimitPerIndex"),
             value,
             "requires indexed completion mode",
         );
@@ -70,7 +76,11 @@ fn check_job_spec(spec: &Value, path: &str, findings: &mut Findings) {
     let replacement = &spec["podReplacementPolicy"];
     if !replacement.is_null() {
         let policies = ["Failed", "TerminatingOrFailed"];
-        findings.one_of(format!("{path}.podReplacementPolicy"), replacement, &policies);
+        findings.one_of(
+            format_args!("{path}.podReplacementPolicy"),
+            replacement,
+            &policies,
+        );
     }
     let template = &spec["template"];
     let labels = template["metadata"]["labels"].as_object();
@@ -80,15 +90,15 @@ fn check_job_spec(spec: &Value, path: &str, findings: &mut Findings) {
         .filter_map(|(_, value)| value.as_str())
     {
         findings.named(
-            &format!("{path}.template.labels"),
+            format_args!("{path}.template.labels"),
             value,
             naming::label_value(value),
         );
     }
-    pod::check_template_without_labels(template, &format!("{path}.template"), findings);
+    pod::check_template_without_labels(template, &format_args!("{path}.template"), findings);
     if !matches!(text(&template["spec"]["restartPolicy"]), "OnFailure" | "Never") {
         let why = "valid values: \"OnFailure\", \"Never\"";
-        findings.required(format!("{path}.template.spec.restartPolicy"), why);
+        findings.required(format_args!("{path}.template.spec.restartPolicy"), why);
     }
 }
 
@@ -121,9 +131,9 @@ pub(super) fn check_cron_job(object: &Object, spec: &Value, is_new: bool, findin
         &["Allow", "Forbid", "Replace"],
     );
     for key in ["successfulJobsHistoryLimit", "failedJobsHistoryLimit"] {
-        findings.not_negative(format!("spec.{key}"), &spec[key]);
+        findings.not_negative(format_args!("spec.{key}"), &spec[key]);
     }
-    check_job_spec(&spec["jobTemplate"]["spec"], "spec.jobTemplate.spec", findings);
+    check_job_spec(&spec["jobTemplate"]["spec"], &"spec.jobTemplate.spec", findings);
 }
 
 /// Whether a time zone is known; where the machine knows none, what has the form of one.

@@ -13,8 +13,8 @@ pub(super) fn check_config_map(map: &Value, findings: &mut Findings) {
     let mut size = 0;
     let (data, binary) = (map["data"].as_object(), map["binaryData"].as_object());
     for (key, value) in data.into_iter().flatten() {
-        let field = format!("data[{key}]");
-        findings.named(&field, key.as_str(), naming::config_key(key));
+        let field = format_args!("data[{key}]");
+        findings.named(field, key.as_str(), naming::config_key(key));
         if binary.is_some_and(|binary| binary.contains_key(key)) {
             findings.invalid(field, key.as_str(), "duplicate of key present in binaryData");
         }
@@ -22,7 +22,7 @@ pub(super) fn check_config_map(map: &Value, findings: &mut Findings) {
     }
     for (key, value) in binary.into_iter().flatten() {
         findings.named(
-            &format!("binaryData[{key}]"),
+            format_args!("binaryData[{key}]"),
             key.as_str(),
             naming::config_key(key),
         );
@@ -36,7 +36,7 @@ pub(super) fn check_config_map(map: &Value, findings: &mut Findings) {
 pub(super) fn check_secret(secret: &Value, findings: &mut Findings) {
     let mut size = 0;
     for (key, value) in secret["data"].as_object().into_iter().flatten() {
-        findings.named(&format!("data[{key}]"), key.as_str(), naming::config_key(key));
+        findings.named(format_args!("data[{key}]"), key.as_str(), naming::config_key(key));
         size += decoded(value).len();
     }
     if size > DATA {
@@ -47,7 +47,7 @@ pub(super) fn check_secret(secret: &Value, findings: &mut Findings) {
         "kubernetes.io/service-account-token" => {
             let name = "kubernetes.io/service-account.name";
             if text(&secret["metadata"]["annotations"][name]).is_empty() {
-                findings.required(format!("metadata.annotations[{name}]"), "");
+                findings.required(format_args!("metadata.annotations[{name}]"), "");
             }
         }
         "kubernetes.io/dockercfg" => check_json(".dockercfg", secret, findings),
@@ -61,7 +61,7 @@ pub(super) fn check_secret(secret: &Value, findings: &mut Findings) {
         }
         "kubernetes.io/tls" => {
             for key in ["tls.crt", "tls.key"].into_iter().filter(|key| missing(key)) {
-                findings.required(format!("data[{key}]"), "");
+                findings.required(format_args!("data[{key}]"), "");
             }
         }
         _ => {}
@@ -69,7 +69,7 @@ pub(super) fn check_secret(secret: &Value, findings: &mut Findings) {
 }
 
 fn check_json(key: &str, secret: &Value, findings: &mut Findings) {
-    let field = format!("data[{key}]");
+    let field = format_args!("data[{key}]");
     match secret["data"].get(key) {
         None => findings.required(field, ""),
         Some(value) => {

@@ -1,8 +1,10 @@
 //! A pod's containers: image, ports, environment, mounts and resources.
 
+use std::fmt::Display;
+
 use serde_json::{Value, json};
 
-use super::findings::{Findings, list, text};
+use super::findings::{Dotted, Findings, list, text};
 use crate::{
     naming,
     schema::{Problem, quantity},
@@ -26,13 +28,13 @@ const FIELD_PATHS: [&str; 11] = [
     "metadata.labels",
 ];
 
-pub(super) fn check(container: &Value, path: &str, volumes: &[&str], findings: &mut Findings) {
-    let at = |name: &str| format!("{path}.{name}");
+pub(super) fn check(container: &Value, path: &dyn Display, volumes: &[&str], findings: &mut Findings) {
+    let at = |name: &'static str| Dotted(path, name);
     let name = text(&container["name"]);
     if name.is_empty() {
         findings.required(at("name"), "");
     } else {
-        findings.named(&at("name"), name, naming::label(name));
+        findings.named(at("name"), name, naming::label(name));
     }
     let image = text(&container["image"]);
     if image.is_empty() {
@@ -48,19 +50,19 @@ pub(super) fn check(container: &Value, path: &str, volumes: &[&str], findings: &
     );
     check_ports(&container["ports"], &at("ports"), findings);
     for (index, variable) in list(&container["env"]).iter().enumerate() {
-        check_variable(variable, &format!("{}[{index}]", at("env")), findings);
+        check_variable(variable, &format_args!("{}[{index}]", at("env")), findings);
     }
     for (index, mount) in list(&container["volumeMounts"]).iter().enumerate() {
-        let path = format!("{}[{index}]", at("volumeMounts"));
+        let path = format_args!("{}[{index}]", at("volumeMounts"));
         let name = text(&mount["name"]);
         if name.is_empty() {
-            findings.required(format!("{path}.name"), "");
+            findings.required(format_args!("{path}.name"), "");
         }
         if !volumes.contains(&name) {
-            findings.add(format!("{path}.name"), Problem::NotFound(name.into()));
+            findings.add(format_args!("{path}.name"), Problem::NotFound(name.into()));
         }
         if text(&mount["mountPath"]).is_empty() {
-            findings.required(format!("{path}.mountPath"), "");
+            findings.required(format_args!("{path}.mountPath"), "");
         }
     }
     let policies = ["Always", "IfNotPresent", "Never"];
@@ -68,13 +70,13 @@ pub(super) fn check(container: &Value, path: &str, volumes: &[&str], findings: &
     check_resources(&container["resources"], &at("resources"), findings);
 }
 
-fn check_ports(ports: &Value, path: &str, findings: &mut Findings) {
+fn check_ports(ports: &Value, path: &dyn Display, findings: &mut Findings) {
     let (mut names, mut taken): (Vec<&str>, Vec<String>) = (Vec::new(), Vec::new());
     for (index, port) in list(ports).iter().enumerate() {
         let at = |name: &str| format!("{path}[{index}].{name}");
         let name = text(&port["name"]);
         if !name.is_empty() {
-            findings.named(&at("name"), name, naming::port_name(name));
+            findings.named(at("name"), name, naming::port_name(name));
             if names.contains(&name) {
                 findings.add(at("name"), Problem::Duplicate(name.into()));
             }
@@ -82,10 +84,10 @@ fn check_ports(ports: &Value, path: &str, findings: &mut Findings) {
         }
         match port["containerPort"].as_i64().unwrap_or(0) {
             0 => findings.required(at("containerPort"), ""),
-            number => findings.named(&at("containerPort"), number, naming::port_number(number)),
+            number => findings.named(at("containerPort"), number, naming::port_number(number)),
         }
         if let Some(number) = port["hostPort"].as_i64().filter(|number| *number != 0) {
-            findings.named(&at("hostPort"), number, naming::port_number(number));
+            findings.named(at("hostPort"), number, naming::port_number(number));
             let key = format!("{}/{}/{number}", text(&port["protocol"]), text(&port["hostIP"]));
             if taken.contains(&key) {
                 findings.add(at("hostPort"), Problem::Duplicate(key.as_str().into()));
@@ -96,19 +98,19 @@ fn check_ports(ports: &Value, path: &str, findings: &mut Findings) {
     }
 }
 
-fn check_variable(variable: &Value, path: &str, findings: &mut Findings) {
+fn check_variable(variable: &Value, path: &dyn Display, findings: &mut Findings) {
     let name = text(&variable["name"]);
     if name.is_empty() {
-        findings.required(format!("{path}.name"), "");
+        findings.required(format_args!("{path}.name"), "");
     } else if !name.chars().all(|c| (' '..='~').contains(&c) && c != '=') {
         let why = "a valid environment variable name must consist only of printable ASCII characters other than '='";
-        findings.invalid(format!("{path}.name"), name, why);
+        findings.invalid(format_args!("{path}.name"), name, why);
     }
     let from = &variable["valueFrom"];
     if from.is_null() {
         return;
     }
-    let path = format!("{path}.valueFrom");
+    let path = format_args!("{path}.valueFrom");
     let sources = [
         "fieldRef",
         "resourceFieldRef",
@@ -119,29 +121,21 @@ fn check_variable(variable: &Value, path: &str, findings: &mut Findings) {
     let given = sources.iter().filter(|source| !from[**source].is_null()).count();
     if !text(&variable["value"]).is_empty() {
         if given > 0 {
-            findings.invalid(
-                path.as_str(),
-                "",
-                "may not be specified when `value` is not empty",
-            );
+            findings.invalid(path, "", "may not be specified when `value` is not empty");
         }
     } else if given == 0 {
         let why = "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`";
-        findings.invalid(path.as_str(), "", why);
+        findings.invalid(path, "", why);
     } else if given > 1 {
-        findings.invalid(
-            path.as_str(),
-            "",
-            "may not have more than one field specified at a time",
-        );
+        findings.invalid(path, "", "may not have more than one field specified at a time");
     }
     if let Some(label) = from["fieldRef"]["fieldPath"].as_str() {
         let base = label.split_once('[').map_or(label, |(base, _)| base);
         if label.is_empty() {
-            findings.required(format!("{path}.fieldRef.fieldPath"), "");
+            findings.required(format_args!("{path}.fieldRef.fieldPath"), "");
         } else if !FIELD_PATHS.contains(&base) {
             let why = format!("error converting fieldPath: field label not supported: {label}");
-            findings.invalid(format!("{path}.fieldRef.fieldPath"), label, &why);
+            findings.invalid(format_args!("{path}.fieldRef.fieldPath"), label, &why);
         }
     }
     for source in ["configMapKeyRef", "secretKeyRef"] {
@@ -150,44 +144,40 @@ fn check_variable(variable: &Value, path: &str, findings: &mut Findings) {
             continue;
         }
         let name = text(&reference["name"]);
-        findings.named(&format!("{path}.{source}.name"), name, naming::subdomain(name));
+        findings.named(
+            format_args!("{path}.{source}.name"),
+            name,
+            naming::subdomain(name),
+        );
         match text(&reference["key"]) {
-            "" => findings.required(format!("{path}.{source}.key"), ""),
-            key => findings.named(&format!("{path}.{source}.key"), key, naming::config_key(key)),
+            "" => findings.required(format_args!("{path}.{source}.key"), ""),
+            key => findings.named(format_args!("{path}.{source}.key"), key, naming::config_key(key)),
         }
     }
 }
 
-fn check_resources(resources: &Value, path: &str, findings: &mut Findings) {
+fn check_resources(resources: &Value, path: &dyn Display, findings: &mut Findings) {
     let (limits, requests) = (&resources["limits"], &resources["requests"]);
     for (kind, amounts) in [("limits", limits), ("requests", requests)] {
         for (name, amount) in amounts.as_object().into_iter().flatten() {
-            let field = format!("{path}.{kind}[{name}]");
+            let field = format_args!("{path}.{kind}[{name}]");
             let is_huge = name.starts_with("hugepages-");
             if !name.contains('/') && !is_huge && !STANDARD_RESOURCES.contains(&name.as_str()) {
                 findings.invalid(
-                    field.as_str(),
+                    field,
                     name.as_str(),
                     "must be a standard resource type or fully qualified",
                 );
-                findings.invalid(
-                    field.as_str(),
-                    name.as_str(),
-                    "must be a standard resource for containers",
-                );
+                findings.invalid(field, name.as_str(), "must be a standard resource for containers");
             } else {
-                findings.named(&field, name.as_str(), naming::qualified(name));
+                findings.named(field, name.as_str(), naming::qualified(name));
             }
             let nanos = quantity::nanos(amount).unwrap_or(0);
             if nanos < 0 {
-                findings.invalid(
-                    field.as_str(),
-                    amount.clone(),
-                    "must be greater than or equal to 0",
-                );
+                findings.invalid(field, amount.clone(), "must be greater than or equal to 0");
             }
             if name.contains('/') && nanos % 1_000_000_000 != 0 {
-                findings.invalid(field.as_str(), amount.clone(), "must be an integer");
+                findings.invalid(field, amount.clone(), "must be an integer");
             }
         }
     }
@@ -200,7 +190,7 @@ fn check_resources(resources: &Value, path: &str, findings: &mut Findings) {
         findings.forbidden(path, "HugePages require cpu or memory");
     }
     for (name, amount) in requests.as_object().into_iter().flatten() {
-        let field = format!("{path}.requests");
+        let field = format_args!("{path}.requests");
         match limits.get(name) {
             Some(limit) if quantity::nanos(amount) > quantity::nanos(limit) => {
                 let why = format!("must be less than or equal to {name} limit of {}", text(limit));
@@ -209,7 +199,7 @@ fn check_resources(resources: &Value, path: &str, findings: &mut Findings) {
             // What cannot be shared is asked for in full.
             None if name.contains('/') => {
                 let why = "Limit must be set for non overcommitable resources";
-                findings.required(format!("{path}.limits"), why);
+                findings.required(format_args!("{path}.limits"), why);
             }
             _ => {}
         }
@@ -217,7 +207,7 @@ fn check_resources(resources: &Value, path: &str, findings: &mut Findings) {
 }
 
 /// Huge pages come whole. Returns whether any are asked for.
-fn check_huge_pages(resources: &Value, path: &str, findings: &mut Findings) -> bool {
+fn check_huge_pages(resources: &Value, path: &dyn Display, findings: &mut Findings) -> bool {
     let mut any = false;
     for kind in ["limits", "requests"] {
         for (name, amount) in resources[kind].as_object().into_iter().flatten() {
@@ -229,7 +219,7 @@ fn check_huge_pages(resources: &Value, path: &str, findings: &mut Findings) -> b
             let whole = matches!((size, asked), (Some(size), Some(asked)) if size > 0 && asked > 0 && asked % size == 0);
             if !whole {
                 let why = format!("{} is not positive integer multiple of {name}", text(amount));
-                findings.invalid(format!("{path}.{kind}[{name}]"), amount.clone(), &why);
+                findings.invalid(format_args!("{path}.{kind}[{name}]"), amount.clone(), &why);
             }
         }
     }

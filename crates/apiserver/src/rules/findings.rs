@@ -1,5 +1,7 @@
 //! Collecting what is wrong, and the checks that many kinds share.
 
+use std::fmt::{self, Display};
+
 use serde_json::{Value, json};
 
 use crate::{
@@ -20,24 +22,24 @@ impl Findings {
         self.0.is_empty()
     }
 
-    pub(super) fn add(&mut self, field: impl Into<String>, problem: Problem) {
-        self.0.push(FieldError::new(field, problem));
+    pub(super) fn add(&mut self, field: impl Display, problem: Problem) {
+        self.0.push(FieldError::new(field.to_string(), problem));
     }
 
-    pub(super) fn required(&mut self, field: impl Into<String>, why: &str) {
+    pub(super) fn required(&mut self, field: impl Display, why: &str) {
         self.add(field, Problem::Required(why.to_owned()));
     }
 
-    pub(super) fn invalid(&mut self, field: impl Into<String>, value: impl Into<Value>, why: &str) {
+    pub(super) fn invalid(&mut self, field: impl Display, value: impl Into<Value>, why: &str) {
         self.add(field, Problem::Invalid(value.into(), why.to_owned()));
     }
 
-    pub(super) fn forbidden(&mut self, field: impl Into<String>, why: &str) {
+    pub(super) fn forbidden(&mut self, field: impl Display, why: &str) {
         self.add(field, Problem::Forbidden(why.to_owned()));
     }
 
     /// Refuses a text that is none of the choices, which the message lists in this order.
-    pub(super) fn one_of(&mut self, field: impl Into<String>, value: &Value, choices: &[&str]) {
+    pub(super) fn one_of(&mut self, field: impl Display, value: &Value, choices: &[&str]) {
         let text = value.as_str().unwrap_or_default();
         if !choices.contains(&text) {
             let choices = choices.iter().map(|choice| Value::from(*choice)).collect();
@@ -46,21 +48,24 @@ impl Findings {
     }
 
     /// The problems that a naming rule has with a text.
-    pub(super) fn named(&mut self, field: &str, value: impl Into<Value>, problems: Vec<String>) {
+    pub(super) fn named(&mut self, field: impl Display, value: impl Into<Value>, problems: Vec<String>) {
+        if problems.is_empty() {
+            return;
+        }
         let value = value.into();
         for why in problems {
-            self.invalid(field, value.clone(), &why);
+            self.invalid(&field, value.clone(), &why);
         }
     }
 
-    pub(super) fn not_negative(&mut self, field: impl Into<String>, value: &Value) {
+    pub(super) fn not_negative(&mut self, field: impl Display, value: &Value) {
         if value.as_i64().is_some_and(|number| number < 0) {
             self.invalid(field, value.clone(), "must be greater than or equal to 0");
         }
     }
 
     /// A number of pods or a part of them: `3` or `25%`.
-    pub(super) fn amount_or_percent(&mut self, field: &str, value: &Value) {
+    pub(super) fn amount_or_percent(&mut self, field: impl Display, value: &Value) {
         match value {
             Value::String(text) => self.named(field, text.as_str(), naming::percent(text)),
             number => self.not_negative(field, number),
@@ -68,7 +73,7 @@ impl Findings {
     }
 
     /// A port, by number or by name.
-    pub(super) fn port(&mut self, field: &str, value: &Value) {
+    pub(super) fn port(&mut self, field: impl Display, value: &Value) {
         match value {
             Value::String(name) => self.named(field, name.as_str(), naming::port_name(name)),
             number => {
@@ -79,42 +84,42 @@ impl Findings {
     }
 
     /// Labels that are looked for, or set: `spec.nodeSelector`.
-    pub(super) fn labels(&mut self, field: &str, labels: &Value) {
+    pub(super) fn labels(&mut self, field: impl Display, labels: &Value) {
         for (key, value) in labels.as_object().into_iter().flatten() {
             let value = value.as_str().unwrap_or_default();
-            self.named(field, key.as_str(), naming::qualified(key));
-            self.named(field, value, naming::label_value(value));
+            self.named(&field, key.as_str(), naming::qualified(key));
+            self.named(&field, value, naming::label_value(value));
         }
     }
 
     /// A selector with labels and expressions.
-    pub(super) fn selector(&mut self, field: &str, selector: &Value) {
-        self.labels(&format!("{field}.matchLabels"), &selector["matchLabels"]);
+    pub(super) fn selector(&mut self, field: impl Display, selector: &Value) {
+        self.labels(format_args!("{field}.matchLabels"), &selector["matchLabels"]);
         for (index, term) in list(&selector["matchExpressions"]).iter().enumerate() {
-            let field = format!("{field}.matchExpressions[{index}]");
+            let field = format_args!("{field}.matchExpressions[{index}]");
             let values = list(&term["values"]);
             match term["operator"].as_str().unwrap_or_default() {
                 "In" | "NotIn" if values.is_empty() => self.required(
-                    format!("{field}.values"),
+                    format_args!("{field}.values"),
                     "must be specified when `operator` is 'In' or 'NotIn'",
                 ),
                 "Exists" | "DoesNotExist" if !values.is_empty() => self.forbidden(
-                    format!("{field}.values"),
+                    format_args!("{field}.values"),
                     "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
                 ),
                 "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
                 other => self.invalid(
-                    format!("{field}.operator"),
+                    format_args!("{field}.operator"),
                     other,
                     "not a valid selector operator",
                 ),
             }
             let key = term["key"].as_str().unwrap_or_default();
-            self.named(&format!("{field}.key"), key, naming::qualified(key));
+            self.named(format_args!("{field}.key"), key, naming::qualified(key));
             for (index, value) in values.iter().enumerate() {
                 let text = value.as_str().unwrap_or_default();
                 self.named(
-                    &format!("{field}.values[{index}]"),
+                    format_args!("{field}.values[{index}]"),
                     text,
                     naming::label_value(text),
                 );
@@ -125,6 +130,16 @@ impl Findings {
     /// How much was found so far.
     pub(super) fn count(&self) -> usize {
         self.0.len()
+    }
+}
+
+/// A field of something that has a path. Paths are only written out where something is wrong.
+#[derive(Clone, Copy)]
+pub(super) struct Dotted<'a>(pub(super) &'a dyn Display, pub(super) &'a str);
+
+impl Display for Dotted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.0, self.1)
     }
 }
 

@@ -56,7 +56,7 @@ fn check_kind(
     let (kind, spec) = (&*resource.kind, &value["spec"]);
     match (&*resource.group, kind) {
         ("", "Pod") => pod::check_pod(spec, old.is_none(), findings),
-        ("", "PodTemplate") => pod::check_template(&value["template"], "template", findings),
+        ("", "PodTemplate") => pod::check_template(&value["template"], &"template", findings),
         ("", "ReplicationController") => apps::check_replication_controller(spec, findings),
         ("apps", _) => apps::check(kind, value, findings),
         ("batch", "Job") => batch::check_job(value, findings),

@@ -1,5 +1,7 @@
 //! Ingresses, network policies and endpoint slices.
 
+use std::fmt::Display;
+
 use serde_json::Value;
 
 use super::findings::{Findings, list, text};
@@ -11,26 +13,30 @@ pub(super) fn check_ingress(spec: &Value, findings: &mut Findings) {
         findings.invalid("spec", Value::Null, why);
     }
     if !spec["defaultBackend"].is_null() {
-        check_backend(&spec["defaultBackend"], "spec.defaultBackend", findings);
+        check_backend(&spec["defaultBackend"], &"spec.defaultBackend", findings);
     }
     for (index, rule) in list(&spec["rules"]).iter().enumerate() {
-        let path = format!("spec.rules[{index}]");
-        check_host(text(&rule["host"]), &format!("{path}.host"), findings);
+        let path = format_args!("spec.rules[{index}]");
+        check_host(text(&rule["host"]), &format_args!("{path}.host"), findings);
         let http = &rule["http"];
         if http.is_null() {
             continue;
         }
-        let path = format!("{path}.http.paths");
+        let path = format_args!("{path}.http.paths");
         if list(&http["paths"]).is_empty() {
-            findings.required(path.as_str(), "");
+            findings.required(path, "");
         }
         for (index, route) in list(&http["paths"]).iter().enumerate() {
-            check_route(route, &format!("{path}[{index}]"), findings);
+            check_route(route, &format_args!("{path}[{index}]"), findings);
         }
     }
     for (index, tls) in list(&spec["tls"]).iter().enumerate() {
         for (place, host) in list(&tls["hosts"]).iter().enumerate() {
-            check_host(text(host), &format!("spec.tls[{index}].hosts[{place}]"), findings);
+            check_host(
+                text(host),
+                &format_args!("spec.tls[{index}].hosts[{place}]"),
+                findings,
+            );
         }
     }
     if let Some(class) = spec["ingressClassName"].as_str() {
@@ -38,7 +44,7 @@ pub(super) fn check_ingress(spec: &Value, findings: &mut Findings) {
     }
 }
 
-fn check_host(host: &str, field: &str, findings: &mut Findings) {
+fn check_host(host: &str, field: &dyn Display, findings: &mut Findings) {
     if host.is_empty() {
         return;
     }
@@ -49,22 +55,22 @@ fn check_host(host: &str, field: &str, findings: &mut Findings) {
     findings.named(field, host, naming::subdomain(name));
 }
 
-fn check_route(route: &Value, path: &str, findings: &mut Findings) {
+fn check_route(route: &Value, path: &dyn Display, findings: &mut Findings) {
     let kinds = ["Exact", "ImplementationSpecific", "Prefix"];
     if route["pathType"].is_null() {
-        findings.required(format!("{path}.pathType"), "pathType must be specified");
+        findings.required(format_args!("{path}.pathType"), "pathType must be specified");
     } else {
         let target = text(&route["path"]);
         let by_path = matches!(text(&route["pathType"]), "Exact" | "Prefix");
         if !target.starts_with('/') && (by_path || !target.is_empty()) {
-            findings.invalid(format!("{path}.path"), target, "must be an absolute path");
+            findings.invalid(format_args!("{path}.path"), target, "must be an absolute path");
         }
-        findings.one_of(format!("{path}.pathType"), &route["pathType"], &kinds);
+        findings.one_of(format_args!("{path}.pathType"), &route["pathType"], &kinds);
     }
-    check_backend(&route["backend"], &format!("{path}.backend"), findings);
+    check_backend(&route["backend"], &format_args!("{path}.backend"), findings);
 }
 
-fn check_backend(backend: &Value, path: &str, findings: &mut Findings) {
+fn check_backend(backend: &Value, path: &dyn Display, findings: &mut Findings) {
     let (service, resource) = (&backend["service"], &backend["resource"]);
     if service.is_null() && resource.is_null() {
         findings.invalid(path, "", "resource or service backend is required");
@@ -78,8 +84,8 @@ fn check_backend(backend: &Value, path: &str, findings: &mut Findings) {
         return;
     }
     match text(&service["name"]) {
-        "" => findings.required(format!("{path}.service.name"), ""),
-        name => findings.named(&format!("{path}.service.name"), name, naming::label(name)),
+        "" => findings.required(format_args!("{path}.service.name"), ""),
+        name => findings.named(format_args!("{path}.service.name"), name, naming::label(name)),
     }
     let (name, number) = (
         text(&service["port"]["name"]),
@@ -89,12 +95,12 @@ fn check_backend(backend: &Value, path: &str, findings: &mut Findings) {
         (true, true) => findings.required(path, "port name or number is required"),
         (false, false) => findings.invalid(path, "", "cannot set both port name & port number"),
         (false, true) => findings.named(
-            &format!("{path}.service.port.name"),
+            format_args!("{path}.service.port.name"),
             name,
             naming::port_name(name),
         ),
         (true, false) => findings.named(
-            &format!("{path}.service.port.number"),
+            format_args!("{path}.service.port.number"),
             number,
             naming::port_number(number),
         ),
@@ -105,12 +111,12 @@ pub(super) fn check_policy(spec: &Value, findings: &mut Findings) {
     findings.selector("spec.podSelector", &spec["podSelector"]);
     for (direction, peers) in [("ingress", "from"), ("egress", "to")] {
         for (index, rule) in list(&spec[direction]).iter().enumerate() {
-            let path = format!("spec.{direction}[{index}]");
+            let path = format_args!("spec.{direction}[{index}]");
             for (index, port) in list(&rule["ports"]).iter().enumerate() {
-                check_policy_port(port, &format!("{path}.ports[{index}]"), findings);
+                check_policy_port(port, &format_args!("{path}.ports[{index}]"), findings);
             }
             for (index, peer) in list(&rule[peers]).iter().enumerate() {
-                check_peer(peer, &format!("{path}.{peers}[{index}]"), findings);
+                check_peer(peer, &format_args!("{path}.{peers}[{index}]"), findings);
             }
         }
     }
@@ -125,34 +131,38 @@ pub(super) fn check_policy(spec: &Value, findings: &mut Findings) {
         return;
     }
     for (index, kind) in types.iter().enumerate() {
-        findings.one_of(format!("spec.policyTypes[{index}]"), kind, &["Ingress", "Egress"]);
+        findings.one_of(
+            format_args!("spec.policyTypes[{index}]"),
+            kind,
+            &["Ingress", "Egress"],
+        );
     }
 }
 
-fn check_policy_port(port: &Value, path: &str, findings: &mut Findings) {
+fn check_policy_port(port: &Value, path: &dyn Display, findings: &mut Findings) {
     if !port["protocol"].is_null() {
         findings.one_of(
-            format!("{path}.protocol"),
+            format_args!("{path}.protocol"),
             &port["protocol"],
             &["TCP", "UDP", "SCTP"],
         );
     }
     let (first, last) = (&port["port"], &port["endPort"]);
     if !first.is_null() {
-        findings.port(&format!("{path}.port"), first);
+        findings.port(format_args!("{path}.port"), first);
     }
     match (first.as_i64(), last.as_i64()) {
         (Some(first), Some(last)) if last < first => {
             // It quotes the port that it compares with.
             findings.invalid(
-                format!("{path}.endPort"),
+                format_args!("{path}.endPort"),
                 first,
                 "must be greater than or equal to `port`",
             );
         }
         (None, Some(last)) if first.is_null() => {
             findings.invalid(
-                format!("{path}.endPort"),
+                format_args!("{path}.endPort"),
                 last,
                 "may not be specified when `port` is not specified",
             );
@@ -161,19 +171,23 @@ fn check_policy_port(port: &Value, path: &str, findings: &mut Findings) {
     }
 }
 
-fn check_peer(peer: &Value, path: &str, findings: &mut Findings) {
+fn check_peer(peer: &Value, path: &dyn Display, findings: &mut Findings) {
     let kinds = ["podSelector", "namespaceSelector", "ipBlock"];
     if kinds.iter().all(|kind| peer[*kind].is_null()) {
         findings.required(path, "must specify a peer");
     }
     for kind in ["podSelector", "namespaceSelector"] {
-        findings.selector(&format!("{path}.{kind}"), &peer[kind]);
+        findings.selector(format_args!("{path}.{kind}"), &peer[kind]);
     }
     let block = &peer["ipBlock"];
     if !block.is_null() {
         match text(&block["cidr"]) {
-            "" => findings.required(format!("{path}.ipBlock.cidr"), ""),
-            cidr => findings.named(&format!("{path}.ipBlock.cidr"), cidr, naming::address_block(cidr)),
+            "" => findings.required(format_args!("{path}.ipBlock.cidr"), ""),
+            cidr => findings.named(
+                format_args!("{path}.ipBlock.cidr"),
+                cidr,
+                naming::address_block(cidr),
+            ),
         }
     }
 }
@@ -190,22 +204,22 @@ pub(super) fn check_slice(slice: &Value, old: Option<&Object>, findings: &mut Fi
         findings.one_of("addressType", &slice["addressType"], &["FQDN", "IPv4", "IPv6"]);
     }
     for (index, endpoint) in list(&slice["endpoints"]).iter().enumerate() {
-        let path = format!("endpoints[{index}].addresses");
+        let path = format_args!("endpoints[{index}].addresses");
         if list(&endpoint["addresses"]).is_empty() {
-            findings.required(path.as_str(), "must contain at least 1 address");
+            findings.required(path, "must contain at least 1 address");
         }
         for (place, address) in list(&endpoint["addresses"]).iter().enumerate() {
             let address = text(address);
-            let field = format!("{path}[{place}]");
+            let field = format_args!("{path}[{place}]");
             match kind {
                 "IPv4" | "IPv6" => {
-                    findings.named(&field, address, naming::address(address));
+                    findings.named(field, address, naming::address(address));
                     let version = address.parse::<std::net::IpAddr>().ok();
                     if version.is_some_and(|ip| ip.is_ipv4() != (kind == "IPv4")) {
                         findings.invalid(field, address, &format!("must be an {kind} address"));
                     }
                 }
-                "FQDN" => findings.named(&field, address, naming::subdomain(address)),
+                "FQDN" => findings.named(field, address, naming::subdomain(address)),
                 _ => {}
             }
         }
@@ -213,10 +227,10 @@ pub(super) fn check_slice(slice: &Value, old: Option<&Object>, findings: &mut Fi
     for (index, port) in list(&slice["ports"]).iter().enumerate() {
         let name = text(&port["name"]);
         if !name.is_empty() {
-            findings.named(&format!("ports[{index}].name"), name, naming::label(name));
+            findings.named(format_args!("ports[{index}].name"), name, naming::label(name));
         }
         findings.one_of(
-            format!("ports[{index}].protocol"),
+            format_args!("ports[{index}].protocol"),
             &port["protocol"],
             &["SCTP", "TCP", "UDP"],
         );

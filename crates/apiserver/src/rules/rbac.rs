@@ -1,5 +1,7 @@
 //! Roles and their bindings.
 
+use std::fmt::Display;
+
 use serde_json::Value;
 
 use super::findings::{Findings, list, text};
@@ -10,24 +12,27 @@ pub(super) fn check(kind: &str, value: &Value, findings: &mut Findings) {
     match kind {
         "Role" | "ClusterRole" => {
             for (index, rule) in list(&value["rules"]).iter().enumerate() {
-                check_rule(rule, kind == "Role", &format!("rules[{index}]"), findings);
+                check_rule(rule, kind == "Role", &format_args!("rules[{index}]"), findings);
             }
         }
         _ => check_binding(value, kind == "RoleBinding", findings),
     }
 }
 
-fn check_rule(rule: &Value, namespaced: bool, path: &str, findings: &mut Findings) {
+fn check_rule(rule: &Value, namespaced: bool, path: &dyn Display, findings: &mut Findings) {
     let given = |key: &str| !list(&rule[key]).is_empty();
     if !given("verbs") {
-        findings.required(format!("{path}.verbs"), "verbs must contain at least one value");
+        findings.required(
+            format_args!("{path}.verbs"),
+            "verbs must contain at least one value",
+        );
     }
     if given("nonResourceURLs") {
-        let field = format!("{path}.nonResourceURLs");
+        let field = format_args!("{path}.nonResourceURLs");
         let urls = rule["nonResourceURLs"].clone();
         if namespaced {
             let why = "namespaced rules cannot apply to non-resource URLs";
-            findings.invalid(field.as_str(), urls.clone(), why);
+            findings.invalid(field, urls.clone(), why);
         }
         if given("apiGroups") || given("resources") || given("resourceNames") {
             let why = "rules cannot apply to both regular resources and non-resource URLs";
@@ -37,13 +42,13 @@ fn check_rule(rule: &Value, namespaced: bool, path: &str, findings: &mut Finding
     }
     if !given("apiGroups") {
         findings.required(
-            format!("{path}.apiGroups"),
+            format_args!("{path}.apiGroups"),
             "resource rules must supply at least one api group",
         );
     }
     if !given("resources") {
         findings.required(
-            format!("{path}.resources"),
+            format_args!("{path}.resources"),
             "resource rules must supply at least one resource",
         );
     }
@@ -62,23 +67,25 @@ fn check_binding(binding: &Value, namespaced: bool, findings: &mut Findings) {
         findings.required("roleRef.name", "");
     }
     for (index, subject) in list(&binding["subjects"]).iter().enumerate() {
-        let path = format!("subjects[{index}]");
+        let path = format_args!("subjects[{index}]");
         if text(&subject["name"]).is_empty() {
-            findings.required(format!("{path}.name"), "");
+            findings.required(format_args!("{path}.name"), "");
         }
         match text(&subject["kind"]) {
             "ServiceAccount" => {
                 if !text(&subject["apiGroup"]).is_empty() {
-                    findings.one_of(format!("{path}.apiGroup"), &subject["apiGroup"], &[""]);
+                    findings.one_of(format_args!("{path}.apiGroup"), &subject["apiGroup"], &[""]);
                 }
                 // A binding in a namespace means its own.
                 if !namespaced && text(&subject["namespace"]).is_empty() {
-                    findings.required(format!("{path}.namespace"), "");
+                    findings.required(format_args!("{path}.namespace"), "");
                 }
             }
-            "User" | "Group" => findings.one_of(format!("{path}.apiGroup"), &subject["apiGroup"], &[GROUP]),
+            "User" | "Group" => {
+                findings.one_of(format_args!("{path}.apiGroup"), &subject["apiGroup"], &[GROUP]);
+            }
             _ => findings.one_of(
-                format!("{path}.kind"),
+                format_args!("{path}.kind"),
                 &subject["kind"],
                 &["ServiceAccount", "User", "Group"],
             ),

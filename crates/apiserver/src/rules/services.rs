@@ -62,22 +62,22 @@ fn check_ports(spec: &Value, findings: &mut Findings) {
                 findings.required(at("name"), "");
             }
         } else {
-            findings.named(&at("name"), name, naming::label(name));
+            findings.named(at("name"), name, naming::label(name));
             if names.contains(&name) {
                 findings.add(at("name"), Problem::Duplicate(name.into()));
             }
             names.push(name);
         }
         let number = port["port"].as_i64().unwrap_or(0);
-        findings.named(&at("port"), number, naming::port_number(number));
+        findings.named(at("port"), number, naming::port_number(number));
         findings.one_of(at("protocol"), &port["protocol"], &["SCTP", "TCP", "UDP"]);
-        findings.port(&at("targetPort"), &port["targetPort"]);
+        findings.port(at("targetPort"), &port["targetPort"]);
     }
     if kind == "ClusterIP" {
         for (index, port) in ports.iter().enumerate() {
             if port["nodePort"].as_i64().is_some_and(|number| number != 0) {
                 let why = "may not be used when `type` is 'ClusterIP'";
-                findings.forbidden(format!("spec.ports[{index}].nodePort"), why);
+                findings.forbidden(format_args!("spec.ports[{index}].nodePort"), why);
             }
         }
     }
@@ -88,7 +88,7 @@ fn check_ports(spec: &Value, findings: &mut Findings) {
                 "{{\"Name\":\"\",\"Protocol\":{},\"AppProtocol\":null,\"Port\":{},\"TargetPort\":0,\"NodePort\":0}}",
                 port["protocol"], port["port"]
             );
-            findings.add(format!("spec.ports[{index}]"), Problem::DuplicateText(shown));
+            findings.add(format_args!("spec.ports[{index}]"), Problem::DuplicateText(shown));
         }
     }
 }
@@ -97,7 +97,7 @@ fn check_addresses(spec: &Value, findings: &mut Findings) {
     for (index, address) in list(&spec["externalIPs"]).iter().enumerate() {
         let address = text(address);
         findings.named(
-            &format!("spec.externalIPs[{index}]"),
+            format_args!("spec.externalIPs[{index}]"),
             address,
             naming::address(address),
         );
@@ -123,7 +123,7 @@ fn check_addresses(spec: &Value, findings: &mut Findings) {
     }
     for (index, family) in list(&spec["ipFamilies"]).iter().enumerate() {
         if *family != "IPv4" && !headless {
-            let field = format!("spec.ipFamilies[{index}]");
+            let field = format_args!("spec.ipFamilies[{index}]");
             findings.invalid(field, family.clone(), "not configured on this cluster");
         }
     }
