@@ -158,6 +158,7 @@ impl Names<'_> {
                 })
                 .collect(),
             Value::Object(fields) if key == "metadata" => self.replace_metadata(fields),
+            Value::Object(_) if key == "picked" => self.replace("", self.without_prose(value)),
             Value::Object(fields) => self.replace_fields(fields),
             other => other,
         }

@@ -83,6 +83,8 @@ pub struct Request {
     pub body: Payload,
     /// Variables to be set from the answer, by JSON pointer.
     pub capture: BTreeMap<String, String>,
+    /// The parts of the answer that are recorded, by JSON pointer. Default: all of it.
+    pub pick: Vec<String>,
 }
 
 /// What is sent.
@@ -157,6 +159,8 @@ struct Line {
     raw: Option<String>,
     #[serde(default)]
     capture: BTreeMap<String, String>,
+    #[serde(default)]
+    pick: Vec<String>,
     until: Option<Wish>,
     watch: Option<String>,
     #[serde(default)]
@@ -293,6 +297,7 @@ impl Line {
                 (Some(_), Some(_)) => bail!("it has both `body` and `raw`"),
             },
             capture: self.capture,
+            pick: self.pick,
         };
         Ok(match (self.until, self.watch) {
             (None, None) => Action::Request(request),
@@ -335,6 +340,7 @@ fn definition_steps(definition: &Value) -> Result<[(&'static str, Action); 3]> {
         content_type: "application/json".to_owned(),
         body: Payload::Empty,
         capture: BTreeMap::new(),
+        pick: Vec::new(),
     };
     let wish = |pointer: Option<&str>, equals: Value| Wish {
         status: 200,

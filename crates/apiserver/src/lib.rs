@@ -32,6 +32,7 @@
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(example()).unwrap();
 //! ```
 
+mod accept;
 mod admission;
 mod body;
 mod crd;

@@ -74,6 +74,13 @@ pub(crate) fn prepare_update(resource: &Resource, object: &mut Object, old: &Obj
     }
 }
 
+/// Takes out of metadata what only a whole object shows.
+pub(crate) fn hide_from_views(resource: &Resource, metadata: &mut Value) {
+    if (&*resource.group, &*resource.kind) == ("apps", "DaemonSet") {
+        workloads::hide_count(metadata);
+    }
+}
+
 /// A namespace can be selected by its name.
 fn label_namespace(namespace: &mut Object) {
     let name = Value::from(namespace.name());

@@ -74,3 +74,16 @@ pub(super) fn count_template(set: &mut Object, old: Option<&Object>) {
         .or_insert_with(|| json!({}));
     annotations[TEMPLATE_GENERATION] = count.to_string().into();
 }
+
+/// The count stands among the annotations only where a daemon set is shown whole.
+pub(super) fn hide_count(metadata: &mut Value) {
+    let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) else {
+        return;
+    };
+    annotations.remove(TEMPLATE_GENERATION);
+    if annotations.is_empty()
+        && let Some(metadata) = metadata.as_object_mut()
+    {
+        metadata.remove("annotations");
+    }
+}

@@ -4,12 +4,12 @@
 //! nothing but key and text, so that a seeded server gives the same tokens again).
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
-use bytes::Bytes;
 use ring::signature::Ed25519KeyPair;
 use serde_json::{Value, json};
 
+use super::Request;
 use crate::{
-    media::{self, Encoding},
+    media::Encoding,
     object::Object,
     request::Target,
     schema::{FieldError, Problem},
@@ -47,14 +47,10 @@ impl TokenKey {
 }
 
 impl Api {
-    pub(super) fn request_token(
-        &self,
-        target: &Target,
-        body: &Bytes,
-        encoding: Encoding,
-    ) -> Result<Answer, Status> {
-        let request = media::decode(body, encoding, "TokenRequest")?;
-        let spec = &request["spec"];
+    pub(super) fn request_token(&self, request: Request<'_>, encoding: Encoding) -> Result<Answer, Status> {
+        let target = request.target;
+        let wanted = request.read(encoding, "authentication.k8s.io", "TokenRequest")?;
+        let spec = &wanted["spec"];
         let seconds = spec["expirationSeconds"].as_i64().unwrap_or(DEFAULT_SECONDS);
         check_seconds(seconds)?;
         let account = self.current(target)?.object.decode();

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::Value;
 
-pub(crate) use conform::normalize;
+pub(crate) use conform::{check_body_kind, normalize};
 pub(crate) use options::{DeleteOptions, FieldValidation, ListOptions, WriteOptions};
 pub(crate) use read::{ListBody, Page};
 pub(crate) use watch::WatchStream;
