@@ -32,6 +32,7 @@ pub(crate) fn prepare_create(resource: &Resource, object: &mut Object) {
         ("apps", "DaemonSet") => workloads::count_template(object, None),
         ("coordination.k8s.io", "Lease") => drop_disabled(object),
         ("", "Pod") => pods::shorten_negative_grace(object),
+        ("", "Service") => services::list_address(object),
         ("", "Namespace") => {
             let spec = object.fields_mut().entry("spec").or_insert_with(|| json!({}));
             let finalizers = spec["finalizers"].as_array().cloned().unwrap_or_default();

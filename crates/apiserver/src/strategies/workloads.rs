@@ -26,7 +26,10 @@ pub(super) fn generate_selector(job: &mut Object) {
         ("job-name", &name),
         ("batch.kubernetes.io/job-name", &name),
     ] {
-        template["labels"][key] = value.as_str().into();
+        // What the template says otherwise is for the rules to refuse.
+        if template["labels"][key].is_null() {
+            template["labels"][key] = value.as_str().into();
+        }
     }
     if !spec["selector"].is_object() {
         spec["selector"] = json!({});

@@ -275,8 +275,10 @@ impl Api {
         let found = check(resource, &target.subresource, &object, Some(old));
         errors.extend(validation::repeated(found, resource));
         // A subresource touches what is its own, and leaves the rest as it passed before.
-        if target.subresource.is_empty() {
-            errors.extend(rules::check(resource, &object, Some(old)));
+        match &*target.subresource {
+            "" => errors.extend(rules::check(resource, &object, Some(old))),
+            "status" => errors.extend(rules::check_status(resource, &object)),
+            _ => {}
         }
         if !errors.is_empty() {
             return Err(invalid(resource, &target.name, &errors));
