@@ -34,6 +34,7 @@
 
 mod accept;
 mod admission;
+mod auth;
 mod body;
 mod crd;
 mod defaults;
@@ -68,6 +69,8 @@ mod warnings;
 mod world;
 mod yaml;
 
+pub use auth::User;
 pub use body::Body;
+pub use https::Tls;
 pub use object::Encoded;
 pub use server::{Builder, Server};

@@ -33,6 +33,7 @@ pub(super) const APPROVAL: &str = "api-approved.kubernetes.io";
 impl Api {
     /// Acts on a write to an object.
     pub(crate) fn after(&self, resource: &Resource, entry: &Entry) {
+        self.after_role(resource);
         if is_definition(resource) {
             self.refresh_definition(&entry.key.name);
         }
@@ -40,6 +41,7 @@ impl Api {
 
     /// Acts on the end of an object.
     pub(crate) fn after_removal(&self, resource: &Resource, entry: &Entry) {
+        self.after_role(resource);
         if is_definition(resource) {
             self.refresh_definition(&entry.key.name);
         } else if resource.custom {

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// Reads a body as an object of the target's kind, and drops what its schema does not know.
-pub(super) fn decode(
+pub(crate) fn decode(
     resource: &Resource,
     body: &[u8],
     encoding: Encoding,

@@ -1,8 +1,11 @@
 //! The options that ride on a request's query or body.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use crate::{
+    auth::Caller,
     request::Query,
     schema::{FieldError, Problem},
     status::Status,
@@ -23,6 +26,8 @@ pub(crate) enum FieldValidation {
 pub(crate) struct WriteOptions {
     pub(crate) dry_run: bool,
     pub(crate) field_validation: FieldValidation,
+    /// Whose write it is; the server's own have none.
+    pub(crate) caller: Option<Arc<Caller>>,
 }
 
 impl WriteOptions {
@@ -41,6 +46,7 @@ impl WriteOptions {
         Ok(Self {
             dry_run: dry_run(query.all("dryRun"), kind)?,
             field_validation,
+            caller: None,
         })
     }
 }

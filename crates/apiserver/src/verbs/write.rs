@@ -53,6 +53,7 @@ impl Api {
         mut object: Object,
         mut warnings: Vec<String>,
     ) -> Result<Answer, Status> {
+        self.check_escalation(resource, options.caller.as_deref(), &object, None)?;
         self.admit(resource, &mut object)?;
         self.prepare_create(&mut object, resource);
         // A generated name may be taken: the real server tries eight times.
@@ -271,6 +272,7 @@ impl Api {
         mut warnings: Vec<String>,
     ) -> Result<Option<Answer>, Status> {
         let resource = &target.resource;
+        self.check_escalation(resource, options.caller.as_deref(), &object, Some(old))?;
         let mut errors = prepare_update(&mut object, old, target);
         let found = check(resource, &target.subresource, &object, Some(old));
         errors.extend(validation::repeated(found, resource));

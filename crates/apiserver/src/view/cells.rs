@@ -134,10 +134,6 @@ impl Shown<'_> {
                 images,
                 labels(self.object.pointer("/spec/selector")).into(),
             ],
-            ("", "ResourceQuota") => {
-                let [requests, limits] = self.quota();
-                vec![name, requests.into(), limits.into(), age]
-            }
             ("", "Secret") => vec![name, self.text("/type").into(), self.count("/data").into(), age],
             ("", "ServiceAccount") | ("resource.k8s.io", "DeviceClass" | "ResourceClaimTemplate") => {
                 vec![name, age]
@@ -302,21 +298,6 @@ impl Shown<'_> {
             // The kinds without a table of their own show when they were made.
             _ => vec![name, self.text("/metadata/creationTimestamp").into()],
         }
-    }
-
-    /// What is used of a quota, and what it allows: requests first, then limits.
-    fn quota(&self) -> [String; 2] {
-        let hard = self.object.pointer("/status/hard").and_then(Value::as_object);
-        let mut columns = [Vec::new(), Vec::new()];
-        for (name, most) in hard.into_iter().flatten() {
-            let used = self.object.pointer("/status/used").and_then(|used| used.get(name));
-            let used = used.map_or_else(|| "0".to_owned(), shown_quantity);
-            columns[usize::from(name.starts_with("limits."))].push(format!(
-                "{name}: {used}/{}",
-                shown_quantity(most)
-            ));
-        }
-        columns.map(|column| column.join(", "))
     }
 
     fn node(&self) -> Vec<Value> {
