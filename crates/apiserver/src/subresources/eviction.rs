@@ -10,7 +10,7 @@ use crate::{
     request::{Query, Target},
     selector::LabelSelector,
     status::Status,
-    verbs::{Answer, Api, DeleteOptions, WriteOptions},
+    verbs::{Answer, Api, DeleteOptions, Generation, WriteOptions},
 };
 
 /// How many evictions a budget may wait for to be confirmed.
@@ -41,7 +41,7 @@ impl Api {
             self.ask_budgets(target, &pod, deletion.dry_run)?;
         }
         if !deletion.dry_run {
-            self.modify(target, options, |pod| {
+            self.modify(target, options, Generation::Stays, |pod| {
                 set_condition(
                     pod,
                     json!({
@@ -107,7 +107,7 @@ impl Api {
             dry_run,
             ..WriteOptions::default()
         };
-        self.modify(&one, &options, |budget| {
+        self.modify(&one, &options, Generation::Stays, |budget| {
             self.take_disruption(budget, &target.name)
         })?;
         Ok(())

@@ -13,7 +13,7 @@ use crate::{
     schema::{FieldError, Problem},
     selector::LabelSelector,
     status::Status,
-    verbs::{Answer, Api, WriteOptions},
+    verbs::{Answer, Api, Generation, WriteOptions},
 };
 
 /// Where a kind keeps what its scale shows, as JSON pointers.
@@ -100,7 +100,7 @@ impl Api {
     ) -> Result<Answer, Status> {
         let resource = &target.resource;
         let paths = ScalePaths::of(resource);
-        let entry = self.modify(target, options, |object| {
+        let entry = self.modify(target, options, Generation::Counts, |object| {
             let mut current = scale(object, resource);
             let unset = resource.custom
                 && Value::Object(object.fields().clone())
