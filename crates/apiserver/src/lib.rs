@@ -37,6 +37,7 @@ mod body;
 mod crd;
 mod defaults;
 mod discovery;
+mod fields;
 mod golang;
 mod https;
 mod json;

@@ -307,7 +307,7 @@ impl Server {
                 )?))
             }
             Verb::Create if target.subresource.is_empty() => {
-                let options = WriteOptions::of(&query, "CreateOptions")?;
+                let options = WriteOptions::of(&query, &parts.headers, "CreateOptions")?;
                 let encoding = Encoding::of_body(&parts.headers)?;
                 if subresources::is_binding(&target.resource) {
                     let answer = api.bind_by_name(target, &options, &collect(body).await?, encoding)?;
@@ -316,12 +316,12 @@ impl Server {
                 api.create(target, &options, &collect(body).await?, encoding)?
             }
             Verb::Update if matches!(&*target.subresource, "" | "status" | "finalize") => {
-                let options = WriteOptions::of(&query, "UpdateOptions")?;
+                let options = WriteOptions::of(&query, &parts.headers, "UpdateOptions")?;
                 let encoding = Encoding::of_body(&parts.headers)?;
                 api.update(target, &options, &collect(body).await?, encoding)?
             }
             Verb::Patch if matches!(&*target.subresource, "" | "status") => {
-                let options = WriteOptions::of(&query, "PatchOptions")?;
+                let options = WriteOptions::of(&query, &parts.headers, "PatchOptions")?;
                 let kind = PatchKind::of_body(&parts.headers, &target.resource)?;
                 api.patch(target, &options, &collect(body).await?, kind)?
             }
@@ -339,7 +339,7 @@ impl Server {
                 }
             }
             Verb::Create | Verb::Update | Verb::Patch => {
-                let options = WriteOptions::of(&query, "UpdateOptions")?;
+                let options = WriteOptions::of(&query, &parts.headers, "UpdateOptions")?;
                 let input = if verb == Verb::Patch {
                     Input::Patch(
                         collect(body).await?,
@@ -370,7 +370,7 @@ impl Api {
             };
             let body = json!({"metadata": {"name": name}}).to_string();
             // On a storage that was used before they are there already.
-            let _ = self.create(&target, &WriteOptions::default(), body.as_bytes(), Encoding::Json);
+            let _ = self.create(&target, &WriteOptions::own(), body.as_bytes(), Encoding::Json);
         }
         self.load_definitions();
     }

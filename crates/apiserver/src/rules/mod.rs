@@ -33,7 +33,7 @@ pub(crate) fn check(resource: &Resource, object: &Object, old: Option<&Object>) 
     }
     let (group, kind) = (&*resource.group, &*resource.kind);
     // The rules index freely: a field that is not there reads as null.
-    let value = object.as_value();
+    let value = object.tree();
     // Of a changed pod or job, two of the real server's checks look at the same.
     let twice = old.is_some() && matches!((group, kind), ("", "Pod") | ("batch", "Job"));
     check_kind(resource, object, old, value, &mut findings);
@@ -41,7 +41,7 @@ pub(crate) fn check(resource: &Resource, object: &Object, old: Option<&Object>) 
         check_kind(resource, object, old, value, &mut findings);
     }
     if let Some(old) = old {
-        immutable::check((group, kind), value, old.as_value(), &mut findings);
+        immutable::check((group, kind), value, old.tree(), &mut findings);
     }
     findings.into_errors()
 }

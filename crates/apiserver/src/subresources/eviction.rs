@@ -105,7 +105,7 @@ impl Api {
         };
         let options = WriteOptions {
             dry_run,
-            ..WriteOptions::default()
+            ..WriteOptions::own()
         };
         self.modify(&one, &options, Generation::Stays, |budget| {
             self.take_disruption(budget, &target.name)

@@ -135,7 +135,11 @@ impl Api {
                 let errors = [FieldError::new("spec.replicas", problem)];
                 return Err(Status::invalid("autoscaling", "Scale", &target.name, &errors));
             }
+            let before = scale(object, resource);
             set(object.fields_mut(), &paths.wanted, replicas.into());
+            let after = scale(object, resource);
+            let account = self.account_for_scale(resource, options, object.account(), [&before, &after]);
+            object.set_account(account);
             Ok(())
         })?;
         Ok(Answer::value(200, &scale(&entry, resource)))
@@ -160,7 +164,7 @@ fn check_paths(object: &Object, resource: &Resource) -> Result<(), Status> {
 /// What the scale of an object shows.
 fn scale(object: &Object, resource: &Resource) -> Value {
     let paths = ScalePaths::of(resource);
-    let whole = object.clone().into_value();
+    let whole = object.clone().into_tree();
     let mut metadata = Map::new();
     for key in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
         if let Some(value) = object.metadata().get(key) {

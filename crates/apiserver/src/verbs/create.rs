@@ -47,6 +47,7 @@ impl Api {
         mut object: Object,
         mut warnings: Vec<String>,
     ) -> Result<Answer, Status> {
+        self.account_for_new(resource, options, &mut object);
         self.admit(resource, &mut object)?;
         self.prepare_create(&mut object, resource);
         // A generated name may be taken: the real server tries eight times.
@@ -103,12 +104,7 @@ impl Api {
 
     /// What the server decides about a new object, whatever the client said.
     fn prepare_create(&self, object: &mut Object, resource: &Resource) {
-        for key in [
-            "deletionTimestamp",
-            "deletionGracePeriodSeconds",
-            "selfLink",
-            "managedFields",
-        ] {
+        for key in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
             object.metadata_mut().remove(key);
         }
         object.set_meta("uid", self.world.uid());

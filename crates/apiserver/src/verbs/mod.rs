@@ -7,6 +7,7 @@
 //! Nothing here knows a kind by name; what is particular stands in [`crate::registry::Strategy`] and
 //! [`crate::particular`].
 
+mod accounts;
 mod commit;
 mod conform;
 mod create;

@@ -70,7 +70,6 @@ pub(super) fn prepare_update(object: &mut Object, old: &Object, target: &Target)
         "generation",
         "generateName",
         "selfLink",
-        "managedFields",
     ] {
         object.keep_meta(key, old);
     }

@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::{
     Answer, Api, RACES, WriteOptions,
+    accounts::keep_times,
     conform::{check, check_kind, conform, decode, judge, no_struct, wrong_custom_kind},
     invalid,
     prepare::{check_revision, dry, named, place, prepare_update},
@@ -76,7 +77,9 @@ impl Api {
             if !uid.is_empty() && uid != old.meta("uid") {
                 return Err(uid_mismatch(resource, &old, uid, old.meta("uid")));
             }
-            match self.replace(target, options, &entry, &old, object.clone(), warnings.clone())? {
+            let mut object = object.clone();
+            self.account_for(resource, &target.subresource, options, &mut object, &old);
+            match self.replace(target, options, &entry, &old, object, warnings.clone())? {
                 Some(answer) => return Ok(answer),
                 None if said.is_empty() => {}
                 None => return Err(Status::modified(resource, &target.name)),
@@ -98,12 +101,20 @@ impl Api {
         for _ in 0..RACES {
             let entry = self.current(target)?;
             let old = versions::shown(&entry, resource);
-            let mut value = old.clone().into_value();
+            // Few patches are about who owns what.
+            let mut value = if patch.sees_managed_fields() {
+                old.clone().into_value()
+            } else {
+                old.clone().into_tree()
+            };
             value["apiVersion"] = resource.api_version().into();
             patch.apply(schema, &mut value)?;
-            let quoted = patch.quoted(&value);
             let refused = |why: String| {
-                let problem = Problem::Invalid(quoted.as_str().into(), why);
+                let mut whole = old.clone().into_value();
+                whole["apiVersion"] = resource.api_version().into();
+                // It has been applied once.
+                let _ = patch.apply(schema, &mut whole);
+                let problem = Problem::Invalid(patch.quoted(&whole).into(), why);
                 Status::invalid("", "", "", &[FieldError::new("patch", problem)])
             };
             if !value.is_object() {
@@ -132,6 +143,7 @@ impl Api {
             if !said.is_empty() && said != entry.revision.to_string() {
                 return Err(Status::modified(resource, &target.name));
             }
+            self.account_for(resource, &target.subresource, options, &mut object, &old);
             if let Some(answer) = self.replace(target, options, &entry, &old, object, warnings)? {
                 return Ok(answer);
             }
@@ -192,6 +204,7 @@ impl Api {
         object
             .fields_mut()
             .insert("apiVersion".into(), old.fields()["apiVersion"].clone());
+        keep_times(&mut object, old);
         if object == *old && self.is_stored_as(resource, &object, entry) {
             return Ok(Some(Answer::Object {
                 code: 200,
