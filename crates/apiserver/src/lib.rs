@@ -39,6 +39,7 @@ mod body;
 mod crd;
 mod defaults;
 mod discovery;
+mod fields;
 mod golang;
 mod https;
 mod json;

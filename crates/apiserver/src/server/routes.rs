@@ -133,8 +133,8 @@ impl Server {
             )
         };
         let api = &self.api;
-        let write_options = |kind| {
-            let options = WriteOptions::of(&query, kind)?;
+        let write_options = |kind: &str| {
+            let options = WriteOptions::of(&query, &parts.headers, kind)?;
             let caller = Some(caller.clone());
             Ok::<_, Status>(WriteOptions { caller, ..options })
         };
