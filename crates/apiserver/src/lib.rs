@@ -32,12 +32,14 @@
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(example()).unwrap();
 //! ```
 
+mod accept;
 mod admission;
 mod auth;
 mod body;
 mod crd;
 mod defaults;
 mod discovery;
+mod fields;
 mod golang;
 mod https;
 mod json;

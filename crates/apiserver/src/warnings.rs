@@ -1,5 +1,10 @@
 //! What the real server remarks on and takes nevertheless, in `Warning` headers.
 
+use std::{
+    collections::HashSet,
+    fmt::{self, Display},
+};
+
 use serde_json::Value;
 
 use crate::{crd, naming, object::Object, registry::Resource, schema::quantity};
@@ -44,16 +49,16 @@ pub(crate) fn about(resource: &Resource, object: &Object, old: Option<&Object>) 
                     "metadata.annotations[{critical}]: non-functional in v1.16+; use the \"priorityClassName\" field instead"
                 ));
             }
-            about_pod(spec, "spec", &mut remarks);
+            about_pod(spec, &"spec", &mut remarks);
         }
         ("apps", "Deployment" | "ReplicaSet" | "DaemonSet" | "StatefulSet") | ("batch", "Job") => {
-            about_pod(&spec["template"]["spec"], "spec.template.spec", &mut remarks);
+            about_pod(&spec["template"]["spec"], &"spec.template.spec", &mut remarks);
         }
         ("batch", "CronJob") => {
             let path = "spec.jobTemplate.spec.template.spec";
             about_pod(
                 &spec["jobTemplate"]["spec"]["template"]["spec"],
-                path,
+                &path,
                 &mut remarks,
             );
         }
@@ -87,7 +92,7 @@ fn about_hostname(name: &str, remarks: &mut Vec<String>) {
     }
 }
 
-fn about_pod(spec: &Value, path: &str, remarks: &mut Vec<String>) {
+fn about_pod(spec: &Value, path: &dyn Display, remarks: &mut Vec<String>) {
     for (label, since, instead) in OLD_NODE_LABELS {
         if spec["nodeSelector"].get(label).is_some() {
             remarks.push(format!(
@@ -107,17 +112,17 @@ fn about_pod(spec: &Value, path: &str, remarks: &mut Vec<String>) {
         addresses.push(&alias["ip"]);
     }
     for (index, volume) in list(&spec["volumes"]).iter().enumerate() {
-        let path = format!("{path}.volumes[{index}]");
+        let path = format_args!("{path}.volumes[{index}]");
         if volume.get("gitRepo").is_some() {
             remarks.push(format!(
                 "{path}.gitRepo: deprecated in v1.11, and disabled by default in v1.33+"
             ));
         }
         let claim = &volume["ephemeral"]["volumeClaimTemplate"]["spec"];
-        let path = format!("{path}.ephemeral.volumeClaimTemplate.spec");
+        let path = format_args!("{path}.ephemeral.volumeClaimTemplate.spec");
         about_bytes(
             &claim["resources"]["requests"]["storage"],
-            &format!("{path}.resources.requests[storage]"),
+            format_args!("{path}.resources.requests[storage]"),
             remarks,
         );
     }
@@ -137,14 +142,14 @@ fn about_pod(spec: &Value, path: &str, remarks: &mut Vec<String>) {
     }
     for kind in ["initContainers", "containers"] {
         for (index, container) in list(&spec[kind]).iter().enumerate() {
-            about_container(container, &format!("{path}.{kind}[{index}]"), remarks);
+            about_container(container, &format_args!("{path}.{kind}[{index}]"), remarks);
         }
     }
 }
 
 /// A selector that is not there selects nothing, which is seldom meant.
-fn about_selectors(spec: &Value, path: &str, remarks: &mut Vec<String>) {
-    let mut look = |term: &Value, path: String| {
+fn about_selectors(spec: &Value, path: &dyn Display, remarks: &mut Vec<String>) {
+    let mut look = |term: &Value, path: fmt::Arguments<'_>| {
         if term["labelSelector"].is_null() {
             remarks.push(format!(
                 "{path}.labelSelector: a null labelSelector results in matching no pod"
@@ -154,32 +159,36 @@ fn about_selectors(spec: &Value, path: &str, remarks: &mut Vec<String>) {
     for kind in ["podAffinity", "podAntiAffinity"] {
         let required = "requiredDuringSchedulingIgnoredDuringExecution";
         for (index, term) in list(&spec["affinity"][kind][required]).iter().enumerate() {
-            look(term, format!("{path}.affinity.{kind}.{required}[{index}]"));
+            look(term, format_args!("{path}.affinity.{kind}.{required}[{index}]"));
         }
         let preferred = "preferredDuringSchedulingIgnoredDuringExecution";
         for (index, term) in list(&spec["affinity"][kind][preferred]).iter().enumerate() {
-            let path = format!("{path}.affinity.{kind}.{preferred}[{index}].podAffinityTerm");
+            let path = format_args!("{path}.affinity.{kind}.{preferred}[{index}].podAffinityTerm");
             look(&term["podAffinityTerm"], path);
         }
     }
     for (index, constraint) in list(&spec["topologySpreadConstraints"]).iter().enumerate() {
-        look(constraint, format!("{path}.topologySpreadConstraints[{index}]"));
+        look(
+            constraint,
+            format_args!("{path}.topologySpreadConstraints[{index}]"),
+        );
     }
 }
 
-fn about_container(container: &Value, path: &str, remarks: &mut Vec<String>) {
+fn about_container(container: &Value, path: &dyn Display, remarks: &mut Vec<String>) {
     for kind in ["limits", "requests"] {
         for resource in ["memory", "ephemeral-storage"] {
             let amount = &container["resources"][kind][resource];
-            about_bytes(amount, &format!("{path}.resources.{kind}[{resource}]"), remarks);
+            about_bytes(
+                amount,
+                format_args!("{path}.resources.{kind}[{resource}]"),
+                remarks,
+            );
         }
     }
-    let variables = list(&container["env"]);
-    for (index, variable) in variables.iter().enumerate() {
-        if variables[..index]
-            .iter()
-            .any(|other| other["name"] == variable["name"])
-        {
+    let mut names = HashSet::new();
+    for (index, variable) in list(&container["env"]).iter().enumerate() {
+        if !names.insert(variable["name"].as_str()) {
             remarks.push(format!(
                 "{path}.env[{index}]: hides previous definition of {}, which may be dropped when using apply",
                 variable["name"]
@@ -255,7 +264,7 @@ fn about_certificate(secret: &Object, remarks: &mut Vec<String>) {
 }
 
 /// There are no parts of bytes.
-fn about_bytes(amount: &Value, field: &str, remarks: &mut Vec<String>) {
+fn about_bytes(amount: &Value, field: impl Display, remarks: &mut Vec<String>) {
     if quantity::nanos(amount).is_some_and(|nanos| nanos % 1_000_000_000 != 0) {
         remarks.push(format!(
             "{field}: fractional byte value {amount} is invalid, must be an integer"

@@ -63,14 +63,21 @@ fn bind(api: &Api, plural: &str, namespace: &str, role: &str, user: &str) {
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
     });
-    let written = api.create(&target, &WriteOptions::default(), body.to_string().as_bytes(), Encoding::Json);
+    let written = api.create(
+        &target,
+        &WriteOptions::default(),
+        body.to_string().as_bytes(),
+        Encoding::Json,
+    );
     assert!(written.is_ok(), "{role} was bound to {user}");
 }
 
 #[tokio::test]
 async fn every_bootstrap_role_and_subject_may_do_what_a_real_server_lets_it_do() {
     let mut json = Vec::new();
-    GzDecoder::new(DATA).read_to_end(&mut json).expect("part of this crate");
+    GzDecoder::new(DATA)
+        .read_to_end(&mut json)
+        .expect("part of this crate");
     let table: Table = serde_json::from_slice(&json).expect("part of this crate");
     let server = Server::builder().rbac().build();
     let api: &Arc<Api> = server.api();
@@ -95,11 +102,23 @@ async fn every_bootstrap_role_and_subject_may_do_what_a_real_server_lets_it_do()
             let expected = bits[place / 8] >> (place % 8) & 1 == 1;
             allowed += usize::from(expected);
             if api.decide(&user, question).is_allowed() != expected {
-                wrong.push(format!("{} {:?}: {question} is {expected}", user.name, user.groups));
+                wrong.push(format!(
+                    "{} {:?}: {question} is {expected}",
+                    user.name, user.groups
+                ));
             }
         }
     }
-    assert!(wrong.is_empty(), "{} answers differ: {:#?}", wrong.len(), &wrong[..wrong.len().min(20)]);
+    assert!(
+        wrong.is_empty(),
+        "{} answers differ: {:#?}",
+        wrong.len(),
+        &wrong[..wrong.len().min(20)]
+    );
     // A table of refusals alone would prove nothing.
-    assert!(allowed > 10_000 && table.subjects.len() > 100, "{allowed} of {}", table.subjects.len());
+    assert!(
+        allowed > 10_000 && table.subjects.len() > 100,
+        "{allowed} of {}",
+        table.subjects.len()
+    );
 }

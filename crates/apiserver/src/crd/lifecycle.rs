@@ -24,7 +24,7 @@ use crate::{
     registry::Resource,
     request::Target,
     storage::{Change, Entry, Expect, Key},
-    verbs::{Api, DeleteOptions},
+    verbs::{Api, DeleteOptions, WriteOptions},
 };
 
 /// The annotation with which CRDs of protected groups say who approved them.
@@ -93,7 +93,12 @@ impl Api {
                 released = group();
             }
             // What is removed is what was stored. Losing this race means that another write was first: look again.
-            let written = if change == Change::Remove { before } else { crd };
+            let written = if change == Change::Remove {
+                before
+            } else {
+                self.account_for(&resource, "status", &WriteOptions::own(), &mut crd, &before);
+                crd
+            };
             let _ = self.commit(&resource, &mut { written }, Expect::At(entry.revision), change);
         }
     }

@@ -23,25 +23,24 @@ mod number;
 mod outcome;
 pub(crate) mod pattern;
 mod problem;
+mod properties;
 mod prune;
 pub(crate) mod quantity;
 mod time;
 mod validate;
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-};
+use std::{collections::HashMap, sync::Arc};
 
 use serde_json::{Map, Value};
 
-pub(crate) use decode::{Source, decode};
+pub(crate) use decode::{Source, decode, tidy};
 pub(crate) use defaults::{drop_nulls, fill_defaults};
 pub(crate) use formats::is_known as is_known_format;
 use go::GoField;
 use limits::Limits;
 pub(crate) use lists::check_lists;
 pub(crate) use problem::{FieldError, Problem};
+use properties::Properties;
 pub(crate) use prune::{prune, prune_object};
 pub(crate) use validate::validate;
 
@@ -97,6 +96,26 @@ pub(crate) enum ListType {
     Map(Vec<Box<str>>),
 }
 
+/// Whether those who write a map own its fields one by one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum MapType {
+    /// They do, unless the schema that is referred to says otherwise.
+    #[default]
+    Unsaid,
+    Granular,
+    Atomic,
+}
+
+impl MapType {
+    fn of(text: Option<&str>) -> Self {
+        match text {
+            Some("atomic") => Self::Atomic,
+            Some("granular") => Self::Granular,
+            _ => Self::Unsaid,
+        }
+    }
+}
+
 /// What a strategic merge patch does with a field that is there already.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum PatchStrategy {
@@ -130,11 +149,14 @@ impl PatchStrategy {
 
 #[derive(Debug, Default)]
 pub(crate) struct Node {
-    /// The name of a built-in kind's schema (`io.k8s.api.core.v1.PodSpec`).
+    /// What Go calls the struct that a built-in kind's schema stands for (`PodSpec`).
     name: Option<Box<str>>,
     pub(crate) kind: Type,
-    /// In order, so that the first of several errors is always the same.
-    properties: BTreeMap<Box<str>, NodeId>,
+    /// How exact a moment is, where the schema stands for one.
+    time: Option<time::Precision>,
+    properties: Properties,
+    /// The properties that Go's encoder writes though nobody has set them.
+    ever: Box<[(Box<str>, NodeId)]>,
     additional: Option<Additional>,
     items: Option<NodeId>,
     /// The named schema that this one stands for; its own facts (a default, a patch strategy) come first.
@@ -146,6 +168,9 @@ pub(crate) struct Node {
     pub(crate) preserve_unknown: bool,
     pub(crate) embedded: bool,
     pub(crate) list: ListType,
+    map: MapType,
+    /// Of a built-in kind's text: whether it is no time or such.
+    plain_text: bool,
     pub(crate) patch_strategy: PatchStrategy,
     /// What Go says of a built-in kind's field.
     go: Option<GoField>,
@@ -164,7 +189,7 @@ enum Additional {
 }
 
 impl Node {
-    fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         matches!(self.additional, Some(Additional::None(_)))
     }
 }
@@ -226,13 +251,19 @@ impl Graph {
             let mut node = graph
                 .node(document, &Dialect::REDUCED)
                 .map_err(|e| format!("schema {name}: {e}"))?;
-            node.name = Some(name.as_str().into());
-            for (field, id) in &node.properties {
-                let go = types.get(name).and_then(|fields| GoField::of(&fields[&**field]));
-                graph.nodes[*id as usize].go = go;
+            let short = name.rsplit('.').next().unwrap_or_default();
+            node.name = Some(short.into());
+            node.time = time::Precision::of(short);
+            for (field, id) in node.properties.iter() {
+                let go = types.get(name).and_then(|fields| GoField::of(&fields[field]));
+                graph.nodes[id as usize].go = go;
             }
             let id = graph.names[name.as_str()];
             graph.nodes[id as usize] = node;
+        }
+        for id in graph.names.values().copied().collect::<Vec<_>>() {
+            let schema = View::new(&graph, id);
+            graph.nodes[id as usize].ever = decode::written_ever(schema).collect();
         }
         Ok(graph)
     }
@@ -289,15 +320,17 @@ impl Graph {
                 Some("map") => ListType::Map(strings(&document[dialect.list_map_keys])),
                 _ => ListType::Atomic,
             },
+            map: MapType::of(text(dialect.map_type)),
+            plain_text: matches!(text("format"), None | Some("byte")),
             patch_strategy: PatchStrategy::of(document),
             limits: Limits::of(document)?.map(Box::new),
             ..Node::default()
         };
         if let Some(properties) = document["properties"].as_object() {
-            for (name, property) in properties {
-                let id = self.add(property, dialect)?;
-                node.properties.insert(name.as_str().into(), id);
-            }
+            node.properties = properties
+                .iter()
+                .map(|(name, property)| Ok((name.as_str().into(), self.add(property, dialect)?)))
+                .collect::<Result<_, String>>()?;
         }
         node.items = document
             .get("items")
@@ -372,6 +405,7 @@ struct Dialect {
     int_or_string: &'static str,
     preserve_unknown: &'static str,
     list_type: &'static str,
+    map_type: &'static str,
     list_map_keys: &'static str,
 }
 
@@ -381,6 +415,7 @@ impl Dialect {
         int_or_string: "intOrString",
         preserve_unknown: "preserveUnknownFields",
         list_type: "listType",
+        map_type: "mapType",
         list_map_keys: "listMapKeys",
     };
     const DEFAULTS: Self = Self {
@@ -392,6 +427,7 @@ impl Dialect {
         int_or_string: "x-kubernetes-int-or-string",
         preserve_unknown: "x-kubernetes-preserve-unknown-fields",
         list_type: "x-kubernetes-list-type",
+        map_type: "x-kubernetes-map-type",
         list_map_keys: "x-kubernetes-list-map-keys",
     };
 }
@@ -424,15 +460,14 @@ impl<'a> View<'a> {
 
     /// What Go calls the struct that a built-in schema stands for (`PodSpec`).
     pub(crate) fn struct_name(self) -> Option<&'a str> {
-        let name = self.facts().name.as_deref()?;
-        name.rsplit('.').next()
+        self.facts().name.as_deref()
     }
 
     pub(crate) fn property(self, name: &str) -> Option<View<'a>> {
         self.facts()
             .properties
             .get(name)
-            .map(|id| Self::new(self.graph, *id))
+            .map(|id| Self::new(self.graph, id))
     }
 
     pub(crate) fn properties(self) -> impl Iterator<Item = (&'a str, View<'a>)> {
@@ -440,7 +475,7 @@ impl<'a> View<'a> {
         self.facts()
             .properties
             .iter()
-            .map(move |(name, id)| (&**name, Self::new(graph, *id)))
+            .map(move |(name, id)| (name, Self::new(graph, id)))
     }
 
     pub(crate) fn additional(self) -> Option<View<'a>> {
@@ -463,6 +498,38 @@ impl<'a> View<'a> {
         // A bare `type: object`, as FieldsV1 and RawExtension, holds anything.
         let bare = || facts.kind == Type::Object && facts.properties.is_empty() && facts.additional.is_none();
         facts.preserve_unknown || (self.graph.is_built_in() && (facts.kind == Type::Any || bare()))
+    }
+
+    /// Whether whoever writes a map or struct owns it as one field.
+    pub(crate) fn is_atomic_map(self) -> bool {
+        let said = match self.here().map {
+            MapType::Unsaid => self.facts().map,
+            said => said,
+        };
+        said == MapType::Atomic
+    }
+
+    /// Whether it is text of any form, rather than a time.
+    pub(crate) fn is_plain_text(self) -> bool {
+        self.facts().plain_text
+    }
+
+    /// Whether it holds an object of some other kind, of which nothing is known.
+    pub(crate) fn is_raw(self) -> bool {
+        self.facts().name.as_deref() == Some("io.k8s.apimachinery.pkg.runtime.RawExtension")
+    }
+
+    /// Whether it says nothing of what its values look like.
+    pub(crate) fn is_untyped(self) -> bool {
+        let facts = self.facts();
+        facts.kind == Type::Any
+            && facts.properties.is_empty()
+            && facts.items.is_none()
+            && facts.additional.is_none()
+    }
+
+    pub(crate) fn has_properties(self) -> bool {
+        !self.facts().properties.is_empty()
     }
 
     /// Whether it stands for `additionalProperties: true` or `false`, which say nothing about the values.

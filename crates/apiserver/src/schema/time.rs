@@ -8,6 +8,17 @@ pub(crate) enum Precision {
     Micros,
 }
 
+impl Precision {
+    /// That of a Go struct, where it stands for a moment.
+    pub(super) fn of(name: &str) -> Option<Self> {
+        match name {
+            "Time" => Some(Self::Seconds),
+            "MicroTime" => Some(Self::Micros),
+            _ => None,
+        }
+    }
+}
+
 /// A time in its canonical form, or Go's words on what it is not.
 pub(crate) fn canonical(text: &str, precision: Precision) -> Result<String, String> {
     let layout = match precision {

@@ -145,7 +145,7 @@ impl Api {
             };
             let body = json!({"metadata": {"name": name}}).to_string();
             // On a storage that was used before they are there already.
-            let _ = self.create(&target, &WriteOptions::default(), body.as_bytes(), Encoding::Json);
+            let _ = self.create(&target, &WriteOptions::own(), body.as_bytes(), Encoding::Json);
         }
         self.load_definitions();
         self.seed_policy();

@@ -3,21 +3,21 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderValue, Method, Response, header, request::Parts};
+use http::{Method, Response, header, request::Parts};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::json;
 
 use super::{
     Server,
-    documents::{AGGREGATED, OPENAPI, health, openapi_document, tagged, wants_aggregated},
+    documents::{self, OPENAPI, health, openapi_document},
     respond::{json_response, refusal, text_response, too_many_requests, warn, with_body},
 };
 use crate::{
     auth::{self, Caller},
     body::Body,
-    discovery, limits,
+    limits,
     media::{self, Encoding},
-    openapi::{self, Document},
+    openapi,
     patch::PatchKind,
     registry,
     request::{Query, Route, Target, Verb},
@@ -82,22 +82,11 @@ impl Server {
                 }
                 Ok(response)
             }
-            Route::Groups { core } if wants_aggregated(parts) => {
-                let document = Document::new(&discovery::aggregated(&catalogue, core));
-                let mut response = tagged(&document, parts);
-                let headers = response.headers_mut();
-                headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("public"));
-                headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(AGGREGATED));
-                Ok(response)
+            Route::Groups { core } => documents::groups(&catalogue, core, parts),
+            Route::Group(name) => {
+                documents::group(catalogue.group(&name).expect("the route found it"), parts)
             }
-            Route::Groups { core: true } => Ok(as_json(&discovery::core_versions())),
-            Route::Groups { core: false } => Ok(as_json(&discovery::groups(&catalogue))),
-            Route::Group(name) => Ok(as_json(&discovery::group(
-                catalogue.group(&name).expect("the route found it"),
-            ))),
-            Route::Version(group, version) => {
-                Ok(as_json(&discovery::resources(&catalogue, &group, &version)))
-            }
+            Route::Version(group, version) => documents::version(&catalogue, &group, &version, parts),
             Route::NoSuchResource => Err(Status::no_such_resource()),
             Route::Other => Ok(match path {
                 "/version" | "/version/" => as_json(registry::version()),
@@ -109,9 +98,10 @@ impl Server {
                     let index = openapi::index(&catalogue).to_string();
                     with_body(200, "text/plain; charset=utf-8", Body::whole(index))
                 }
+                "/openapi/v2" => documents::whole_openapi(&catalogue, parts),
                 _ if path.starts_with(OPENAPI) => openapi_document(&catalogue, parts),
                 "/" => as_json(
-                    &json!({"paths": ["/api", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version"]}),
+                    &json!({"paths": ["/api", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]}),
                 ),
                 _ => text_response(404, "404 page not found\n"),
             }),
@@ -143,8 +133,8 @@ impl Server {
             )
         };
         let api = &self.api;
-        let write_options = |kind| {
-            let options = WriteOptions::of(&query, kind)?;
+        let write_options = |kind: &str| {
+            let options = WriteOptions::of(&query, &parts.headers, kind)?;
             let caller = Some(caller.clone());
             Ok::<_, Status>(WriteOptions { caller, ..options })
         };

@@ -1,39 +1,25 @@
 //! `pods/eviction`: a deletion that asks the disruption budgets first.
 
-use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::{binding::set_condition, done};
+use super::{Request, binding::set_condition, done};
 use crate::{
-    media::{self, Encoding},
+    media::Encoding,
     object::Object,
     request::{Query, Target},
     selector::LabelSelector,
     status::Status,
-    verbs::{Answer, Api, DeleteOptions, WriteOptions},
+    verbs::{Answer, Api, DeleteOptions, Generation, WriteOptions},
 };
 
 /// How many evictions a budget may wait for to be confirmed.
 const UNCONFIRMED: usize = 2000;
 
 impl Api {
-    pub(super) fn evict(
-        &self,
-        target: &Target,
-        options: &WriteOptions,
-        body: &Bytes,
-        encoding: Encoding,
-    ) -> Result<Answer, Status> {
-        let eviction = media::decode(body, encoding, "Eviction")?;
-        let name = eviction
-            .pointer("/metadata/name")
-            .and_then(Value::as_str)
-            .unwrap_or_default();
-        if !name.is_empty() && *name != *target.name {
-            return Err(Status::bad_request(
-                "name in URL does not match name in Eviction object",
-            ));
-        }
+    pub(super) fn evict(&self, request: Request<'_>, encoding: Encoding) -> Result<Answer, Status> {
+        let (target, options) = (request.target, request.options);
+        let eviction = request.read(encoding, "policy", "Eviction")?;
+        request.check_name(&eviction, "Eviction")?;
         let mut deletion = DeleteOptions::of(&Query::default(), eviction.get("deleteOptions"))?;
         deletion.dry_run |= options.dry_run;
         let pod = self.current(target)?.object.decode();
@@ -41,7 +27,7 @@ impl Api {
             self.ask_budgets(target, &pod, deletion.dry_run)?;
         }
         if !deletion.dry_run {
-            self.modify(target, options, |pod| {
+            self.modify(target, options, Generation::Stays, |pod| {
                 set_condition(
                     pod,
                     json!({
@@ -105,9 +91,9 @@ impl Api {
         };
         let options = WriteOptions {
             dry_run,
-            ..WriteOptions::default()
+            ..WriteOptions::own()
         };
-        self.modify(&one, &options, |budget| {
+        self.modify(&one, &options, Generation::Stays, |budget| {
             self.take_disruption(budget, &target.name)
         })?;
         Ok(())

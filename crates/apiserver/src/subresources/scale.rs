@@ -1,11 +1,11 @@
 //! `scale`: how many there should be, whatever the kind.
 
-use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
+use super::Request;
 use crate::{
     crd,
-    media::{self, Encoding},
+    media::Encoding,
     object::Object,
     patch::PatchKind,
     registry::Resource,
@@ -13,7 +13,7 @@ use crate::{
     schema::{FieldError, Problem},
     selector::LabelSelector,
     status::Status,
-    verbs::{Answer, Api, WriteOptions},
+    verbs::{Answer, Api, Generation},
 };
 
 /// Where a kind keeps what its scale shows, as JSON pointers.
@@ -65,26 +65,14 @@ impl Api {
         Ok(Answer::value(200, &scale(&object, resource)))
     }
 
-    pub(super) fn update_scale(
-        &self,
-        target: &Target,
-        options: &WriteOptions,
-        body: &Bytes,
-        encoding: Encoding,
-    ) -> Result<Answer, Status> {
-        let wanted = media::decode(body, encoding, "Scale")?;
-        self.set_scale(target, options, |_| Ok(wanted.clone()))
+    pub(super) fn update_scale(&self, request: Request<'_>, encoding: Encoding) -> Result<Answer, Status> {
+        let wanted = request.read(encoding, "autoscaling", "Scale")?;
+        self.set_scale(request, |_| Ok(wanted.clone()))
     }
 
-    pub(super) fn patch_scale(
-        &self,
-        target: &Target,
-        options: &WriteOptions,
-        body: &Bytes,
-        kind: PatchKind,
-    ) -> Result<Answer, Status> {
-        let (patch, _) = kind.decode(body)?;
-        self.set_scale(target, options, |mut scale| {
+    pub(super) fn patch_scale(&self, request: Request<'_>, kind: PatchKind) -> Result<Answer, Status> {
+        let (patch, _) = kind.decode(request.body)?;
+        self.set_scale(request, |mut scale| {
             // A scale has no lists: a strategic merge of it is a plain one.
             patch.apply(None, &mut scale)?;
             Ok(scale)
@@ -94,13 +82,13 @@ impl Api {
     /// Writes the number that `change` makes of the current scale into the object.
     fn set_scale(
         &self,
-        target: &Target,
-        options: &WriteOptions,
+        request: Request<'_>,
         change: impl Fn(Value) -> Result<Value, Status>,
     ) -> Result<Answer, Status> {
+        let (target, options) = (request.target, request.options);
         let resource = &target.resource;
         let paths = ScalePaths::of(resource);
-        let entry = self.modify(target, options, |object| {
+        let entry = self.modify(target, options, Generation::Counts, |object| {
             let mut current = scale(object, resource);
             let unset = resource.custom
                 && Value::Object(object.fields().clone())
@@ -135,7 +123,11 @@ impl Api {
                 let errors = [FieldError::new("spec.replicas", problem)];
                 return Err(Status::invalid("autoscaling", "Scale", &target.name, &errors));
             }
+            let before = scale(object, resource);
             set(object.fields_mut(), &paths.wanted, replicas.into());
+            let after = scale(object, resource);
+            let account = self.account_for_scale(resource, options, object.account(), [&before, &after]);
+            object.set_account(account);
             Ok(())
         })?;
         Ok(Answer::value(200, &scale(&entry, resource)))
@@ -160,7 +152,7 @@ fn check_paths(object: &Object, resource: &Resource) -> Result<(), Status> {
 /// What the scale of an object shows.
 fn scale(object: &Object, resource: &Resource) -> Value {
     let paths = ScalePaths::of(resource);
-    let whole = object.clone().into_value();
+    let whole = object.clone().into_tree();
     let mut metadata = Map::new();
     for key in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
         if let Some(value) = object.metadata().get(key) {

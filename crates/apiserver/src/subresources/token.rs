@@ -1,11 +1,11 @@
 //! `serviceaccounts/token`: a token with which a pod, or whoever acts for one, says who it is.
 
-use bytes::Bytes;
 use serde_json::{Value, json};
 
+use super::Request;
 use crate::{
     auth::ISSUER,
-    media::{self, Encoding},
+    media::Encoding,
     object::Object,
     request::Target,
     schema::{FieldError, Problem},
@@ -28,14 +28,10 @@ const KUBELET_SECONDS: i64 = 3607;
 const YEAR_SECONDS: i64 = 365 * 24 * 3600;
 
 impl Api {
-    pub(super) fn request_token(
-        &self,
-        target: &Target,
-        body: &Bytes,
-        encoding: Encoding,
-    ) -> Result<Answer, Status> {
-        let request = media::decode(body, encoding, "TokenRequest")?;
-        let said = |key: &str| request["metadata"][key].as_str().unwrap_or_default();
+    pub(super) fn request_token(&self, request: Request<'_>, encoding: Encoding) -> Result<Answer, Status> {
+        let target = request.target;
+        let wanted = request.read(encoding, GROUP, KIND)?;
+        let said = |key: &str| wanted["metadata"][key].as_str().unwrap_or_default();
         if !said("namespace").is_empty() && *said("namespace") != *target.namespace {
             return Err(Status::bad_request(
                 "the namespace of the provided object does not match the namespace sent on the request",
@@ -47,7 +43,7 @@ impl Api {
             let errors = [FieldError::new("metadata.name", problem)];
             return Err(Status::invalid(GROUP, KIND, &target.name, &errors));
         }
-        let spec = &request["spec"];
+        let spec = &wanted["spec"];
         let seconds = spec["expirationSeconds"].as_i64().unwrap_or(DEFAULT_SECONDS);
         check_seconds(seconds)?;
         let account = self.current(target)?.object.decode();
@@ -90,7 +86,7 @@ impl Api {
             "nbf": now.as_second(),
             "sub": format!("system:serviceaccount:{}:{}", account.namespace(), account.name()),
         }));
-        let mut metadata = match &request["metadata"] {
+        let mut metadata = match &wanted["metadata"] {
             Value::Object(said) => said.clone(),
             _ => serde_json::Map::new(),
         };

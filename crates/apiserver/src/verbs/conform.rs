@@ -6,11 +6,11 @@ use super::FieldValidation;
 use crate::{
     crd, defaults, golang,
     media::{self, Encoding},
-    object::Object,
+    object::{Account, Object},
     registry::{Resource, is_kind},
     schema::{self, FieldError, Problem, Source},
     status::Status,
-    validation,
+    strategies, validation, yaml,
 };
 
 /// Reads a body as an object of the target's kind, and drops what its schema does not know.
@@ -20,18 +20,17 @@ pub(crate) fn decode(
     encoding: Encoding,
     validation: FieldValidation,
 ) -> Result<(Object, Vec<String>), Status> {
-    let (value, duplicates) = media::read_object(body, encoding, resource)?;
+    let (value, twice) = media::read_object(body, encoding, resource)?;
     let value = as_kind(value, body, resource)?;
     let (object, unknown) =
         conform(value, resource, Source::Json).map_err(|why| cannot_be_handled(resource, &why))?;
-    let problems = twice(duplicates).chain(unknown).collect();
+    let twice = match (encoding, validation) {
+        (Encoding::Yaml, FieldValidation::Strict) if !twice.is_empty() => vec![yaml::strictly(&twice)],
+        _ => twice,
+    };
+    let problems = twice.into_iter().chain(unknown).collect();
     let warnings = judge(problems, validation).map_err(|why| cannot_be_handled(resource, &why))?;
     Ok((object, warnings))
-}
-
-/// What is said of fields that a body holds more than once.
-fn twice(paths: Vec<String>) -> impl Iterator<Item = String> {
-    paths.into_iter().map(|path| format!("duplicate field {path:?}"))
 }
 
 /// Takes a tree as an object of the kind: drops unknown fields and fills in defaults. Returns what the client may want
@@ -41,6 +40,8 @@ pub(super) fn conform(
     resource: &Resource,
     source: Source,
 ) -> Result<(Object, Vec<String>), String> {
+    // An empty list is no list to Go's encoder, but here it has a meaning.
+    let forgets = value["metadata"].get("managedFields") == Some(&Value::Array(Vec::new()));
     let mut unknown = if resource.custom {
         crd::accept(resource, &mut value)?
     } else {
@@ -51,7 +52,11 @@ pub(super) fn conform(
     };
     let mut object =
         Object::new(value).ok_or("json: cannot unmarshal into an object with metadata".to_owned())?;
+    if forgets {
+        object.set_account(Account::Said(Value::Array(Vec::new())));
+    }
     defaults::fill(resource, &mut object);
+    strategies::default(resource, &mut object);
     if !resource.custom {
         unknown.sort_unstable();
     }
@@ -67,9 +72,7 @@ pub(crate) fn normalize(object: &mut Object, resource: &Resource) {
         return;
     };
     let mut value = Value::Object(std::mem::take(object.fields_mut()));
-    // What the server itself has put there fits.
-    let fits = schema::decode(schema.view(), &mut value, Source::Json);
-    debug_assert!(fits.is_ok(), "{fits:?}");
+    schema::tidy(schema.view(), &mut value);
     if let Value::Object(fields) = value {
         *object.fields_mut() = fields;
     }
@@ -218,19 +221,40 @@ pub(super) fn check_kind(kind: &str, version: &str, resource: &Resource) -> Resu
     }
     let (group, short) = split(said);
     Err(if resource.custom || is_kind(group, short, kind) {
-        let internal = if resource.group.is_empty() {
-            "core"
-        } else {
-            &resource.group
-        };
-        format!(
-            "converting ({}.{kind}) to ({internal}.{}): unknown conversion",
-            said.replace('/', "."),
-            resource.kind
-        )
+        unlike(said, kind, (&resource.group, &resource.kind))
     } else {
-        format!("no kind {kind:?} is registered for version {said:?} in scheme \"pkg/runtime/scheme.go:111\"")
+        unregistered(said, kind)
     })
+}
+
+/// Why an object of one kind cannot be taken as one of another.
+fn unlike(said: &str, kind: &str, (group, own): (&str, &str)) -> String {
+    let internal = if group.is_empty() { "core" } else { group };
+    let said = said.replace('/', ".");
+    format!("converting ({said}.{kind}) to ({internal}.{own}): unknown conversion")
+}
+
+fn unregistered(said: &str, kind: &str) -> String {
+    format!("no kind {kind:?} is registered for version {said:?} in scheme \"pkg/runtime/scheme.go:111\"")
+}
+
+/// Refuses the body of a subresource that says it is of another kind; saying nothing is fine.
+pub(crate) fn check_body_kind(body: &Value, group: &str, own: &str) -> Result<(), Status> {
+    let text = |key: &str| body[key].as_str().unwrap_or_default();
+    let (kind, said) = (text("kind"), text("apiVersion"));
+    let (of, short) = split(said);
+    if (kind.is_empty() || kind == own) && (said.is_empty() || of == group) {
+        return Ok(());
+    }
+    let kind = if kind.is_empty() { own } else { kind };
+    let why = if is_kind(of, short, kind) {
+        unlike(said, kind, (group, own))
+    } else {
+        unregistered(said, kind)
+    };
+    Err(Status::bad_request(format!(
+        "{kind} in version {short:?} cannot be handled as a {own}: {why}"
+    )))
 }
 
 /// The group and the version of `apps/v1`.

@@ -7,19 +7,24 @@
 //! Nothing here knows a kind by name; what is particular stands in [`crate::registry::Strategy`] and
 //! [`crate::particular`].
 
+mod accounts;
+mod commit;
 mod conform;
+mod create;
 mod delete;
 mod options;
+mod prepare;
 mod read;
+mod update;
 mod watch;
-mod write;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::Value;
 
-pub(crate) use conform::{decode, normalize};
+pub(crate) use commit::Generation;
+pub(crate) use conform::{check_body_kind, decode, normalize};
 pub(crate) use options::{DeleteOptions, FieldValidation, ListOptions, WriteOptions};
 pub(crate) use read::{ListBody, Page};
 pub(crate) use watch::WatchStream;
@@ -36,6 +41,9 @@ use crate::{
     versions,
     world::World,
 };
+
+/// How often a write that names no revision is tried again after losing a race.
+const RACES: usize = 100;
 
 /// The state of one server, and the verbs on it.
 pub(crate) struct Api {

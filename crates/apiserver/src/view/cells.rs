@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{JsonPath, age, pods};
+use super::{JsonPath, age, pods, quota};
 use crate::{registry::Resource, selector::LabelSelector};
 
 /// The cells of one object, one for each column of its kind.
@@ -119,6 +119,10 @@ impl Shown<'_> {
                     images,
                     labels(self.object.pointer("/template/metadata/labels")).into(),
                 ]
+            }
+            ("", "ResourceQuota") => {
+                let [requests, limits] = quota::columns(self.object);
+                vec![name, requests, limits, age]
             }
             ("", "ReplicationController") => vec![
                 name,

@@ -8,6 +8,7 @@ mod cells;
 mod columns;
 mod json_path;
 mod pods;
+mod quota;
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -21,6 +22,7 @@ use crate::{
     request::Query,
     schema::{FieldError, Problem},
     status::Status,
+    strategies,
 };
 
 /// What of an object is shown.
@@ -30,9 +32,33 @@ pub(crate) enum View {
     #[default]
     Object,
     /// `PartialObjectMetadata`, or the list of them.
-    Metadata,
+    Metadata(Version),
     /// `Table`
-    Table(Include),
+    Table(Include, Version),
+}
+
+/// The version of the API machinery's own kinds that a client asks for. They look the same in both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Version {
+    V1,
+    V1beta1,
+}
+
+impl Version {
+    fn of(text: Option<&str>) -> Option<Self> {
+        match text? {
+            "v1" => Some(Self::V1),
+            "v1beta1" => Some(Self::V1beta1),
+            _ => None,
+        }
+    }
+
+    fn api_version(self) -> &'static str {
+        match self {
+            Self::V1 => "meta.k8s.io/v1",
+            Self::V1beta1 => "meta.k8s.io/v1beta1",
+        }
+    }
 }
 
 /// What a table's rows carry besides their cells.
@@ -72,30 +98,28 @@ impl View {
                     _ => {}
                 }
             }
-            match wish {
-                (None, None, None) => return Ok(Self::Object),
-                (Some("Table"), Some("meta.k8s.io"), Some("v1")) => {
-                    return Ok(Self::Table(Include::of(query)?));
+            let (Some(kind), Some("meta.k8s.io"), Some(version)) = (wish.0, wish.1, Version::of(wish.2))
+            else {
+                if wish == (None, None, None) {
+                    return Ok(Self::Object);
                 }
-                (Some("PartialObjectMetadata"), Some("meta.k8s.io"), Some("v1")) if list => {
+                continue;
+            };
+            match kind {
+                "Table" => return Ok(Self::Table(Include::of(query)?, version)),
+                "PartialObjectMetadata" if list => {
                     return Err(Status::wrong_shape(&format!(
                         "you requested PartialObjectMetadata, but the requested object is a list ({})",
                         go_type(resource, &resource.list_kind)
                     )));
                 }
-                (Some("PartialObjectMetadataList"), Some("meta.k8s.io"), Some("v1")) if !list => {
+                "PartialObjectMetadataList" if !list => {
                     return Err(Status::wrong_shape(&format!(
                         "you requested PartialObjectMetadataList, but the requested object is not a list ({})",
                         go_type(resource, &resource.kind)
                     )));
                 }
-                (
-                    Some("PartialObjectMetadata" | "PartialObjectMetadataList"),
-                    Some("meta.k8s.io"),
-                    Some("v1"),
-                ) => {
-                    return Ok(Self::Metadata);
-                }
+                "PartialObjectMetadata" | "PartialObjectMetadataList" => return Ok(Self::Metadata(version)),
                 _ => {}
             }
         }
@@ -106,16 +130,16 @@ impl View {
     pub(crate) fn one(self, resource: &Resource, object: &Value, now: Timestamp, first: bool) -> Value {
         match self {
             Self::Object => object.clone(),
-            Self::Metadata => partial(object),
-            Self::Table(include) => {
+            Self::Metadata(version) => partial(resource, object, version),
+            Self::Table(include, version) => {
                 let revision = &object["metadata"]["resourceVersion"];
                 let columns = if first {
                     columns::definitions(resource)
                 } else {
                     Value::Null
                 };
-                let rows = [row(resource, object, include, now)];
-                table(&json!({"resourceVersion": revision}), &columns, &rows)
+                let rows = json!([row(resource, object, (include, version), now)]);
+                table(version, &json!({"resourceVersion": revision}), &columns, &rows)
             }
         }
     }
@@ -135,30 +159,37 @@ impl View {
                 "metadata": metadata,
                 "items": objects.collect::<Vec<_>>(),
             }),
-            Self::Metadata => {
-                let items: Vec<_> = objects.map(|object| partial(&object)).collect();
+            Self::Metadata(version) => {
+                let items: Vec<_> = objects
+                    .map(|object| partial(resource, &object, version))
+                    .collect();
                 let mut metadata = metadata.clone();
                 if let Some(fields) = metadata.as_object_mut() {
                     fields.retain(|key, value| key != "continue" || *value != "");
                 }
                 json!({
                     "kind": "PartialObjectMetadataList",
-                    "apiVersion": "meta.k8s.io/v1",
+                    "apiVersion": version.api_version(),
                     "metadata": metadata,
                     // An empty list of these is no list.
                     "items": if items.is_empty() { Value::Null } else { items.into() },
                 })
             }
-            Self::Table(include) => {
+            Self::Table(include, version) => {
                 let rows: Vec<_> = objects
-                    .map(|object| row(resource, &object, include, now))
+                    .map(|object| row(resource, &object, (include, version), now))
                     .collect();
+                let rows = match rows[..] {
+                    // Nobody has begun a list of rows for the kinds that have no table of their own.
+                    [] if !resource.custom && !columns::has_own(resource) => Value::Null,
+                    _ => rows.into(),
+                };
                 let mut metadata = metadata.clone();
                 // A list of custom objects says that it has no continuation; its table does not.
                 if metadata["continue"] == "" {
                     metadata.as_object_mut().map(|fields| fields.remove("continue"));
                 }
-                table(&metadata, &columns::definitions(resource), &rows)
+                table(version, &metadata, &columns::definitions(resource), &rows)
             }
         }
     }
@@ -207,33 +238,35 @@ fn go_type(resource: &Resource, kind: &str) -> String {
     }
 }
 
-fn partial(object: &Value) -> Value {
+fn partial(resource: &Resource, object: &Value, version: Version) -> Value {
+    let mut metadata = object["metadata"].clone();
+    strategies::hide_from_views(resource, &mut metadata);
     json!({
         "kind": "PartialObjectMetadata",
-        "apiVersion": "meta.k8s.io/v1",
-        "metadata": object["metadata"],
+        "apiVersion": version.api_version(),
+        "metadata": metadata,
     })
 }
 
-fn table(metadata: &Value, columns: &Value, rows: &[Value]) -> Value {
+fn table(version: Version, metadata: &Value, columns: &Value, rows: &Value) -> Value {
     json!({
         "kind": "Table",
-        "apiVersion": "meta.k8s.io/v1",
+        "apiVersion": version.api_version(),
         "metadata": metadata,
         "columnDefinitions": columns,
         "rows": rows,
     })
 }
 
-fn row(resource: &Resource, object: &Value, include: Include, now: Timestamp) -> Value {
+fn row(resource: &Resource, object: &Value, (include, version): (Include, Version), now: Timestamp) -> Value {
     let mut row = json!({"cells": cells::of(resource, object, now)});
     if let Some(conditions) = pods::row_conditions(resource, object) {
         row["conditions"] = conditions;
     }
-    match include {
-        Include::None => row["object"] = Value::Null,
-        Include::Metadata => row["object"] = partial(object),
-        Include::Object => row["object"] = object.clone(),
-    }
+    row["object"] = match include {
+        Include::None => Value::Null,
+        Include::Metadata => partial(resource, object, version),
+        Include::Object => object.clone(),
+    };
     row
 }
