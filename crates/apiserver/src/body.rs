@@ -18,7 +18,7 @@ pub struct Body(Inner);
 enum Inner {
     Whole(Bytes),
     List(ListBody),
-    Watch(BoxStream<'static, Bytes>),
+    Stream(BoxStream<'static, Bytes>),
 }
 
 impl Body {
@@ -40,7 +40,12 @@ impl Body {
             let piece = stream.next_piece().await?;
             Some((piece, stream))
         });
-        Self(Inner::Watch(frames.boxed()))
+        Self::stream(frames.boxed())
+    }
+
+    /// Pieces of which none is empty, until there are no more.
+    pub(crate) fn stream(pieces: BoxStream<'static, Bytes>) -> Self {
+        Self(Inner::Stream(pieces))
     }
 }
 
@@ -56,7 +61,7 @@ impl http_body::Body for Body {
             Inner::Whole(bytes) if bytes.is_empty() => None,
             Inner::Whole(bytes) => Some(std::mem::take(bytes)),
             Inner::List(list) => list.next_piece(),
-            Inner::Watch(frames) => match frames.as_mut().poll_next(context) {
+            Inner::Stream(frames) => match frames.as_mut().poll_next(context) {
                 Poll::Ready(frame) => frame,
                 Poll::Pending => return Poll::Pending,
             },

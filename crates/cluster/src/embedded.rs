@@ -104,6 +104,10 @@ impl InProcess {
         Ok(self.served()?.folder.path())
     }
 
+    pub(crate) fn logs(&self) -> windlass_apiserver::Logs {
+        self.server.logs()
+    }
+
     pub(crate) fn user(&self, name: &str, groups: &[String]) -> Result<Kubeconfig, Error> {
         self.served()?.access(name, groups)
     }

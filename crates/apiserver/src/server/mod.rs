@@ -24,6 +24,7 @@ use crate::{
     auth::{Caller, Door, Peer, User},
     body::Body,
     limits,
+    logs::Logs,
     media::Encoding,
     request::Query,
     status::Status,
@@ -58,6 +59,11 @@ impl Server {
     /// A server with other than the default parts.
     pub fn builder() -> Builder {
         Builder::default()
+    }
+
+    /// What the containers of its pods print: nobody runs them here, so that whoever does must say.
+    pub fn logs(&self) -> Logs {
+        Logs::new(self.api.clone())
     }
 
     /// The same server, asked by this user: no proof is needed, but with [`Builder::rbac`] the rights are.

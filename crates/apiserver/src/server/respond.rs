@@ -51,7 +51,7 @@ impl Api {
                 json_response(200, wanted.encode(list.to_string().into())?)
             }
             Answer::Watch(stream) => with_body(200, "", Body::watch(*stream)),
-            Answer::Text(text) => return Ok(with_body(200, "text/plain", Body::whole(text))),
+            Answer::Text(text) => return Ok(with_body(200, "text/plain", Body::stream(text))),
             Answer::Nothing => return Ok(with_body(204, "", Body::whole(Bytes::new()))),
         };
         if let Some(deprecation) = resource.strategy.deprecation {

@@ -98,7 +98,8 @@ impl View {
                     _ => {}
                 }
             }
-            let (Some(kind), Some("meta.k8s.io"), Some(version)) = (wish.0, wish.1, Version::of(wish.2)) else {
+            let (Some(kind), Some("meta.k8s.io"), Some(version)) = (wish.0, wish.1, Version::of(wish.2))
+            else {
                 if wish == (None, None, None) {
                     return Ok(Self::Object);
                 }
@@ -257,12 +258,7 @@ fn table(version: Version, metadata: &Value, columns: &Value, rows: &Value) -> V
     })
 }
 
-fn row(
-    resource: &Resource,
-    object: &Value,
-    (include, version): (Include, Version),
-    now: Timestamp,
-) -> Value {
+fn row(resource: &Resource, object: &Value, (include, version): (Include, Version), now: Timestamp) -> Value {
     let mut row = json!({"cells": cells::of(resource, object, now)});
     if let Some(conditions) = pods::row_conditions(resource, object) {
         row["conditions"] = conditions;
