@@ -39,6 +39,7 @@ mod defaults;
 mod discovery;
 mod golang;
 mod https;
+mod internals;
 mod json;
 mod limits;
 mod media;

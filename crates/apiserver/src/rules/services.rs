@@ -6,10 +6,10 @@
 
 use std::net::IpAddr;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::findings::{Findings, entries, is_repeated, list, text};
-use crate::{naming, schema::Problem, trail::Trail};
+use crate::{internals, naming, schema::Problem, trail::Trail};
 
 const TYPES: [&str; 4] = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
 const BALANCERS_ONLY: &str = "may only be used when `type` is 'LoadBalancer'";
@@ -103,10 +103,8 @@ fn check_ports_together(spec: &Value, findings: &mut Findings) {
     }
     for (index, port) in ports.iter().enumerate() {
         if is_repeated(ports, index, |port| (text(&port["protocol"]), port["port"].as_i64())) {
-            let shown = format!(
-                "{{\"Name\":\"\",\"Protocol\":{},\"AppProtocol\":null,\"Port\":{},\"TargetPort\":0,\"NodePort\":0}}",
-                port["protocol"], port["port"]
-            );
+            let same = json!({"protocol": port["protocol"], "port": port["port"]});
+            let shown = internals::shown("ServicePort", &same);
             findings.add(path.item(index), Problem::DuplicateText(shown));
         }
     }

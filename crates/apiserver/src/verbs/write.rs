@@ -36,13 +36,14 @@ impl Api {
     ) -> Result<Answer, Status> {
         let resource = &target.resource;
         let (mut object, warnings) = decode(resource, body, encoding, options.field_validation)?;
-        place(&mut object, target)?;
+        let remark = |status: Status| status.with_warnings(&warnings);
+        place(&mut object, target).map_err(remark)?;
         if !object.meta("resourceVersion").is_empty() {
-            return Err(Status::unexplained(
-                "resourceVersion should not be set on objects to be created",
-            ));
+            let why = "resourceVersion should not be set on objects to be created";
+            return Err(remark(Status::unexplained(why)));
         }
-        self.insert(resource, options, object, warnings)
+        self.insert(resource, options, object, warnings.clone())
+            .map_err(remark)
     }
 
     /// Writes an object that is not there yet.
@@ -85,7 +86,7 @@ impl Api {
                     .storage
                     .get(&resource.table, &Key::new(object.namespace(), object.name()));
                 return match taken {
-                    Some(entry) => Err(exists(resource, &object, &entry)),
+                    Some(entry) => Err(exists(resource, &object, &entry).with_warnings(&warnings)),
                     None => Ok(dry(201, object, warnings)),
                 };
             }
@@ -100,7 +101,9 @@ impl Api {
                     });
                 }
                 Err(Conflict(Some(_))) if generated && attempt < 8 => object.set_meta("name", ""),
-                Err(Conflict(Some(entry))) => return Err(exists(resource, &object, &entry)),
+                Err(Conflict(Some(entry))) => {
+                    return Err(exists(resource, &object, &entry).with_warnings(&warnings));
+                }
                 Err(Conflict(None)) => unreachable!("a creation conflicts with an object"),
             }
         }
@@ -115,7 +118,19 @@ impl Api {
         encoding: Encoding,
     ) -> Result<Answer, Status> {
         let resource = &target.resource;
-        let (mut object, warnings) = decode(resource, body, encoding, options.field_validation)?;
+        let (object, warnings) = decode(resource, body, encoding, options.field_validation)?;
+        self.update_with(target, options, object, warnings.clone())
+            .map_err(|status| status.with_warnings(&warnings))
+    }
+
+    fn update_with(
+        &self,
+        target: &Target,
+        options: &WriteOptions,
+        mut object: Object,
+        warnings: Vec<String>,
+    ) -> Result<Answer, Status> {
+        let resource = &target.resource;
         named(&object, target)?;
         place(&mut object, target)?;
         if resource.strategy.create_on_update
@@ -206,14 +221,16 @@ impl Api {
             let (mut object, unknown) = conform(value, resource, kind.source()).map_err(refused)?;
             let problems = remarks.iter().cloned().chain(unknown).collect();
             let warnings = judge(problems, options.field_validation).map_err(refused)?;
-            named(&object, target)?;
-            place(&mut object, target)?;
+            let remark = |status: Status| status.with_warnings(&warnings);
+            named(&object, target).map_err(remark)?;
+            place(&mut object, target).map_err(remark)?;
             let said = object.meta("resourceVersion");
-            check_revision(said)?;
+            check_revision(said).map_err(remark)?;
             if !said.is_empty() && said != entry.revision.to_string() {
-                return Err(Status::modified(resource, &target.name));
+                return Err(remark(Status::modified(resource, &target.name)));
             }
-            if let Some(answer) = self.replace(target, options, &entry, &old, object, warnings)? {
+            let written = self.replace(target, options, &entry, &old, object, warnings.clone());
+            if let Some(answer) = written.map_err(remark)? {
                 return Ok(answer);
             }
         }

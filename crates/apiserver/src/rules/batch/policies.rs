@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::super::findings::{Findings, list, text};
-use crate::{naming, schema::Problem, trail::Trail};
+use crate::{internals, naming, schema::Problem, trail::Trail};
 
 const ACTIONS: [&str; 4] = ["Count", "FailIndex", "FailJob", "Ignore"];
 
@@ -22,7 +22,7 @@ pub(super) fn check(spec: &Value, path: &Trail<'_>, findings: &mut Findings) {
             check_success(spec, &path.at("rules"), findings);
         } else {
             let why = "requires indexed completion mode".to_owned();
-            findings.add(path, Problem::InvalidText(shown_success(success), why));
+            findings.add(path, Problem::InvalidText(internals::shown("SuccessPolicy", success), why));
         }
     }
     let replacement = &spec["podReplacementPolicy"];
@@ -32,20 +32,6 @@ pub(super) fn check(spec: &Value, path: &Trail<'_>, findings: &mut Findings) {
         &["Failed"]
     };
     findings.one_of_if_given(path.at("podReplacementPolicy"), replacement, policies);
-}
-
-/// In Go's words and order.
-fn shown_success(policy: &Value) -> String {
-    let rules: Vec<_> = list(&policy["rules"])
-        .iter()
-        .map(|rule| {
-            format!(
-                "{{\"SucceededIndexes\":{},\"SucceededCount\":{}}}",
-                rule["succeededIndexes"], rule["succeededCount"]
-            )
-        })
-        .collect();
-    format!("{{\"Rules\":[{}]}}", rules.join(","))
 }
 
 fn check_failure(spec: &Value, rule: &Value, path: &Trail<'_>, findings: &mut Findings) {
