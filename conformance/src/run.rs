@@ -1,13 +1,15 @@
 //! Carries a scenario out on a server and says what happened, step by step.
 //!
-//! An outcome is a JSON object: `step`, `request`, `status`, `headers`, and `body`, `yaml`, `text`, `base64` or `events`.
+//! An outcome is a JSON object: `step`, `request`, `status`, `headers`, and `body`, `picked`, `yaml`, `text`, `base64` or
+//! `events`.
 //! A `problem` in it means that the server did not get as far as the scenario needs; nothing with one is ever stored.
 
-use std::{collections::BTreeMap, path::Path, time::Duration};
+use std::{collections::BTreeMap, io::Read, path::Path, time::Duration};
 
 use anyhow::{Context, Result, bail};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
+use flate2::read::GzDecoder;
 use http::{HeaderMap, Response};
 use http_body_util::BodyExt;
 use kube::{Client, client::Body};
@@ -16,6 +18,7 @@ use tokio::time::Instant;
 
 use crate::{
     kubectl::Kubectl,
+    pick,
     scenario::{Action, Payload, Request, Scenario, Step, Wish},
     stream::{PATIENCE, Stream},
     template::Variables,
@@ -28,7 +31,14 @@ const ANSWER: Duration = Duration::from_secs(15);
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// The headers of an answer that are recorded as they are.
-const HEADERS: [&str; 5] = ["content-type", "retry-after", "location", "allow", "vary"];
+const HEADERS: [&str; 6] = [
+    "content-type",
+    "content-encoding",
+    "retry-after",
+    "location",
+    "allow",
+    "vary",
+];
 
 /// The `Cache-Control` that nearly every answer has; only another one is recorded.
 const CACHE_CONTROL: &str = "no-cache, private";
@@ -115,8 +125,14 @@ impl Run<'_> {
 
     async fn step(&mut self, step: &Step) -> Result<Map<String, Value>> {
         match &step.action {
-            Action::Request(request) => self.exchange(request).await,
-            Action::Until(request, wish) => self.until(request, wish).await,
+            Action::Request(request) => {
+                let outcome = self.exchange(request).await?;
+                self.picked(request, outcome)
+            }
+            Action::Until(request, wish) => {
+                let outcome = self.until(request, wish).await?;
+                self.picked(request, outcome)
+            }
             Action::Watch {
                 stream,
                 request,
@@ -178,6 +194,21 @@ impl Run<'_> {
             self.variables.set(name, captured);
         }
         outcome.insert("request".to_owned(), line(request).into());
+        Ok(outcome)
+    }
+
+    /// What is recorded of an answer.
+    fn picked(&self, request: &Request, mut outcome: Map<String, Value>) -> Result<Map<String, Value>> {
+        if !request.pick.is_empty()
+            && let Some(body) = outcome.remove("body")
+        {
+            let pointers: Vec<_> = request
+                .pick
+                .iter()
+                .map(|pointer| self.variables.fill(pointer))
+                .collect::<Result<_>>()?;
+            outcome.insert("picked".to_owned(), pick::picked(&body, &pointers));
+        }
         Ok(outcome)
     }
 
@@ -289,6 +320,11 @@ async fn answered(response: Response<Body>) -> Result<Map<String, Value>> {
 /// An answer as it is recorded.
 pub(crate) fn answer(status: u16, all: &HeaderMap, bytes: &[u8]) -> Map<String, Value> {
     let mut outcome = fields(json!({"status": status, "headers": headers(all)}));
+    let unpacked = match all.get("content-encoding").map(http::HeaderValue::as_bytes) {
+        Some(b"gzip") => unpacked(bytes),
+        _ => None,
+    };
+    let bytes = unpacked.as_deref().unwrap_or(bytes);
     let kind = all
         .get("content-type")
         .and_then(|kind| kind.to_str().ok())
@@ -297,6 +333,13 @@ pub(crate) fn answer(status: u16, all: &HeaderMap, bytes: &[u8]) -> Map<String, 
         outcome.insert(key.to_owned(), value);
     }
     outcome
+}
+
+/// What was compressed; none if it was not.
+fn unpacked(bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut unpacked = Vec::new();
+    GzDecoder::new(bytes).read_to_end(&mut unpacked).ok()?;
+    Some(unpacked)
 }
 
 /// What a body says, and under which key it is recorded.

@@ -13,6 +13,8 @@ pub struct Scenario {
     pub name: String,
     /// The file's text: what it says itself is not prose of the server's.
     pub text: String,
+    /// Whether `metadata.managedFields` take part. Elsewhere they would drown what a scenario is about.
+    pub managed: bool,
     /// Names for what is written often.
     pub variables: BTreeMap<String, String>,
     /// What happens, in order.
@@ -83,6 +85,8 @@ pub struct Request {
     pub body: Payload,
     /// Variables to be set from the answer, by JSON pointer.
     pub capture: BTreeMap<String, String>,
+    /// The parts of the answer that are recorded, by JSON pointer. Default: all of it.
+    pub pick: Vec<String>,
 }
 
 /// What is sent.
@@ -122,6 +126,8 @@ struct File {
     /// For the reader only.
     #[serde(rename = "about")]
     _about: String,
+    #[serde(default)]
+    managed: bool,
     #[serde(default, rename = "let")]
     variables: BTreeMap<String, String>,
     steps: Vec<Line>,
@@ -157,6 +163,8 @@ struct Line {
     raw: Option<String>,
     #[serde(default)]
     capture: BTreeMap<String, String>,
+    #[serde(default)]
+    pick: Vec<String>,
     until: Option<Wish>,
     watch: Option<String>,
     #[serde(default)]
@@ -198,6 +206,7 @@ impl Scenario {
         }
         Ok(Self {
             name: name.to_owned(),
+            managed: file.managed,
             text,
             variables: file.variables,
             steps,
@@ -293,6 +302,7 @@ impl Line {
                 (Some(_), Some(_)) => bail!("it has both `body` and `raw`"),
             },
             capture: self.capture,
+            pick: self.pick,
         };
         Ok(match (self.until, self.watch) {
             (None, None) => Action::Request(request),
@@ -335,6 +345,7 @@ fn definition_steps(definition: &Value) -> Result<[(&'static str, Action); 3]> {
         content_type: "application/json".to_owned(),
         body: Payload::Empty,
         capture: BTreeMap::new(),
+        pick: Vec::new(),
     };
     let wish = |pointer: Option<&str>, equals: Value| Wish {
         status: 200,

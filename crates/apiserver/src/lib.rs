@@ -32,11 +32,14 @@
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(example()).unwrap();
 //! ```
 
+mod accept;
 mod admission;
+mod auth;
 mod body;
 mod crd;
 mod defaults;
 mod discovery;
+mod fields;
 mod golang;
 mod https;
 mod internals;
@@ -68,6 +71,8 @@ mod warnings;
 mod world;
 mod yaml;
 
+pub use auth::User;
 pub use body::Body;
+pub use https::Tls;
 pub use object::Encoded;
 pub use server::{Builder, Server};

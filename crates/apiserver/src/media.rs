@@ -109,13 +109,15 @@ pub(crate) fn decode(body: &[u8], encoding: Encoding, kind: &str) -> Result<Valu
     read(body, encoding, kind).map(|(value, _)| value)
 }
 
-/// As [`decode`], with the paths of the fields that the body holds more than once.
+/// As [`decode`], with what is said of fields that the body holds more than once.
 fn read(body: &[u8], encoding: Encoding, kind: &str) -> Result<(Value, Vec<String>), Status> {
     match encoding {
-        Encoding::Json => json::read(body).map_err(|why| unrecognized(body, kind, &why)),
-        Encoding::Yaml => yaml::decode(body)
-            .map(|value| (value, Vec::new()))
-            .map_err(|why| unrecognized(body, kind, &why)),
+        Encoding::Json => {
+            let (value, paths) = json::read(body).map_err(|why| unrecognized(body, kind, &why))?;
+            let twice = paths.into_iter().map(|path| format!("duplicate field {path:?}"));
+            Ok((value, twice.collect()))
+        }
+        Encoding::Yaml => yaml::read(body).map_err(|why| refused(body, kind, &why)),
         Encoding::Protobuf => decode_protobuf(body, "", kind).map(|value| (value, Vec::new())),
     }
 }
@@ -127,6 +129,9 @@ pub(crate) fn decode_options(body: &[u8], encoding: Encoding) -> Result<Value, S
         Encoding::Json => json::read(body).map(|(value, _)| value).map_err(|why| {
             Status::bad_request(format!("couldn't get version/kind; json parse error: {why}"))
         })?,
+        Encoding::Yaml => yaml::read(body)
+            .map(|(value, _)| value)
+            .map_err(Status::bad_request)?,
         _ => decode(body, encoding, KIND)?,
     };
     match value["kind"].as_str() {
@@ -140,7 +145,7 @@ pub(crate) fn decode_options(body: &[u8], encoding: Encoding) -> Result<Value, S
     }
 }
 
-/// Reads the body of a write to `resource`, with the paths of the fields that it holds more than once.
+/// Reads the body of a write to `resource`, with what is said of fields that it holds more than once.
 pub(crate) fn read_object(
     body: &[u8],
     encoding: Encoding,

@@ -7,10 +7,14 @@
 //! ```
 
 mod built_in;
+mod reset;
 mod strategy;
 mod version;
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    sync::{Arc, OnceLock},
+};
 
 use parking_lot::RwLock;
 use serde_json::Value;
@@ -20,6 +24,7 @@ pub(crate) use strategy::{NameRule, Strategy};
 
 use crate::{
     crd::{Defined, Definition, compare_versions},
+    openapi,
     schema::Schema,
     storage::TableName,
     subresources::ScalePaths,
@@ -56,6 +61,8 @@ pub(crate) struct Resource {
     pub(crate) scale: Option<ScalePaths>,
     /// What a CRD wants its table to show; empty for built-in kinds, whose tables are code.
     pub(crate) printer_columns: Vec<PrinterColumn>,
+    /// An object of which nothing is set, as Go's structs have it; made when it is first asked for.
+    pub(crate) blank: OnceLock<Value>,
     /// What only custom resources have.
     pub(crate) defined: Option<Defined>,
 }
@@ -137,6 +144,8 @@ pub(crate) struct Catalogue {
     pub(crate) resources: Vec<Arc<Resource>>,
     /// The same in the order of their paths.
     by_path: Vec<Arc<Resource>>,
+    /// What was last told of it in one piece.
+    pub(crate) published: openapi::Cached,
 }
 
 impl Catalogue {
@@ -257,6 +266,11 @@ pub(crate) fn version() -> &'static Value {
 /// The schema that every object's `metadata` follows.
 pub(crate) fn object_meta() -> &'static Schema {
     built_in::object_meta()
+}
+
+/// The schema of `autoscaling/v1` Scale, which is never stored.
+pub(crate) fn scale() -> &'static Schema {
+    built_in::scale()
 }
 
 /// Whether a kind is built in at a version, be it served as a resource or not.

@@ -36,7 +36,7 @@ pub(crate) fn check(resource: &Resource, object: &Object, old: Option<&Object>) 
     }
     let (group, kind) = (&*resource.group, &*resource.kind);
     // The rules index freely: a field that is not there reads as null.
-    let value = object.as_value();
+    let value = object.tree();
     // Of a changed job, two of the real server's checks look at the same.
     let twice = old.is_some() && (group, kind) == ("batch", "Job");
     check_kind(resource, object, old, value, &mut findings);
@@ -44,7 +44,7 @@ pub(crate) fn check(resource: &Resource, object: &Object, old: Option<&Object>) 
         check_kind(resource, object, old, value, &mut findings);
     }
     if let Some(old) = old {
-        immutable::check((group, kind), value, old.as_value(), &mut findings);
+        immutable::check((group, kind), value, old.tree(), &mut findings);
     }
     findings.into_errors()
 }
@@ -53,7 +53,7 @@ pub(crate) fn check(resource: &Resource, object: &Object, old: Option<&Object>) 
 pub(crate) fn check_status(resource: &Resource, object: &Object) -> Vec<FieldError> {
     let mut findings = Findings::default();
     if !resource.custom {
-        status::check((&resource.group, &resource.kind), object.as_value(), &mut findings);
+        status::check((&resource.group, &resource.kind), object.tree(), &mut findings);
     }
     findings.into_errors()
 }
@@ -78,7 +78,7 @@ fn check_kind(
         ("", "ConfigMap") => config::check_config_map(value, findings),
         ("", "Secret") => config::check_secret(value, findings),
         ("", "Namespace") => config::check_namespace(spec, findings),
-        ("", "Service") => services::check(value, old.map(Object::as_value), findings),
+        ("", "Service") => services::check(value, old.map(Object::tree), findings),
         ("", "Node") => nodes::check(value, findings),
         ("", "ResourceQuota") => quota::check(spec, findings),
         ("", "LimitRange") => quota::check_limits(spec, findings),

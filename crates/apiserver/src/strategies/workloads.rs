@@ -55,6 +55,20 @@ pub(super) fn label_job(job: &mut Object) {
     }
 }
 
+/// A daemon set that does not say how many templates it has had is taken to have had none.
+pub(super) fn note_template(set: &mut Object) {
+    let annotations = set
+        .metadata_mut()
+        .entry("annotations")
+        .or_insert_with(|| json!({}));
+    if annotations
+        .get(TEMPLATE_GENERATION)
+        .is_none_or(|count| !count.is_string())
+    {
+        annotations[TEMPLATE_GENERATION] = "0".into();
+    }
+}
+
 /// Notes how many templates a daemon set has had.
 pub(super) fn count_template(set: &mut Object, old: Option<&Object>) {
     let template = |set: &Object| set.fields().get("spec").map(|spec| spec["template"].clone());

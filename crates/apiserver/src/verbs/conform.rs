@@ -6,32 +6,31 @@ use super::FieldValidation;
 use crate::{
     crd, defaults, golang,
     media::{self, Encoding},
-    object::Object,
+    object::{Account, Object},
     registry::{Resource, is_kind},
     schema::{self, FieldError, Problem, Source},
     status::Status,
-    validation,
+    strategies, validation, yaml,
 };
 
 /// Reads a body as an object of the target's kind, and drops what its schema does not know.
-pub(super) fn decode(
+pub(crate) fn decode(
     resource: &Resource,
     body: &[u8],
     encoding: Encoding,
     validation: FieldValidation,
 ) -> Result<(Object, Vec<String>), Status> {
-    let (value, duplicates) = media::read_object(body, encoding, resource)?;
+    let (value, twice) = media::read_object(body, encoding, resource)?;
     let value = as_kind(value, body, resource)?;
     let (object, unknown) =
         conform(value, resource, Source::Json).map_err(|why| cannot_be_handled(resource, &why))?;
-    let problems = twice(duplicates).chain(unknown).collect();
+    let twice = match (encoding, validation) {
+        (Encoding::Yaml, FieldValidation::Strict) if !twice.is_empty() => vec![yaml::strictly(&twice)],
+        _ => twice,
+    };
+    let problems = twice.into_iter().chain(unknown).collect();
     let warnings = judge(problems, validation).map_err(|why| cannot_be_handled(resource, &why))?;
     Ok((object, warnings))
-}
-
-/// What is said of fields that a body holds more than once.
-fn twice(paths: Vec<String>) -> impl Iterator<Item = String> {
-    paths.into_iter().map(|path| format!("duplicate field {path:?}"))
 }
 
 /// Takes a tree as an object of the kind: drops unknown fields and fills in defaults. Returns what the client may want
@@ -41,6 +40,8 @@ pub(super) fn conform(
     resource: &Resource,
     source: Source,
 ) -> Result<(Object, Vec<String>), String> {
+    // An empty list is no list to Go's encoder, but here it has a meaning.
+    let forgets = value["metadata"].get("managedFields") == Some(&Value::Array(Vec::new()));
     let mut unknown = if resource.custom {
         crd::accept(resource, &mut value)?
     } else {
@@ -51,7 +52,11 @@ pub(super) fn conform(
     };
     let mut object =
         Object::new(value).ok_or("json: cannot unmarshal into an object with metadata".to_owned())?;
+    if forgets {
+        object.set_account(Account::Said(Value::Array(Vec::new())));
+    }
     defaults::fill(resource, &mut object);
+    strategies::default(resource, &mut object);
     if !resource.custom {
         unknown.sort_unstable();
     }
