@@ -63,7 +63,8 @@ pub(crate) fn about(resource: &Resource, object: &Object, old: Option<&Object>) 
                 about_job(spec, &mut remarks);
             }
             about_pod(&spec["template"]["spec"], &"spec.template.spec", &mut remarks);
-            if &*resource.kind == "StatefulSet" && spec["revisionHistoryLimit"].as_i64().is_some_and(|most| most < 0)
+            if &*resource.kind == "StatefulSet"
+                && spec["revisionHistoryLimit"].as_i64().is_some_and(|most| most < 0)
             {
                 remarks.push(
                     "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is \
@@ -84,7 +85,9 @@ pub(crate) fn about(resource: &Resource, object: &Object, old: Option<&Object>) 
             );
         }
         ("", _) if old.is_none() => about_core(&resource.kind, object, spec, &mut remarks),
-        ("discovery.k8s.io", "EndpointSlice") if object.fields().get("addressType") == Some(&"FQDN".into()) => {
+        ("discovery.k8s.io", "EndpointSlice")
+            if object.fields().get("addressType") == Some(&"FQDN".into()) =>
+        {
             remarks.push("spec.addressType: FQDN endpoints are deprecated".to_owned());
         }
         ("networking.k8s.io", "Ingress") if old.is_none() => {

@@ -42,7 +42,14 @@ pub(crate) fn shown(name: &str, value: &Value) -> String {
 
 /// A template of pods, whose metadata is that of the API.
 pub(crate) fn shown_template(template: &Value) -> String {
-    let keys = ["name", "generateName", "namespace", "labels", "annotations", "finalizers"];
+    let keys = [
+        "name",
+        "generateName",
+        "namespace",
+        "labels",
+        "annotations",
+        "finalizers",
+    ];
     let metadata: Vec<_> = keys
         .iter()
         .filter_map(|key| Some(format!("\"{key}\":{},", template["metadata"].get(key)?)))
@@ -90,7 +97,9 @@ impl Writer {
         match (head, value) {
             ("?" | "[" | "{", Value::Null) => self.text.push_str("null"),
             ("?", _) => self.value(inner, value),
-            ("[", Value::Array(items)) => self.enclosed('[', ']', items, |writer, item| writer.value(inner, item)),
+            ("[", Value::Array(items)) => {
+                self.enclosed('[', ']', items, |writer, item| writer.value(inner, item))
+            }
             ("{", Value::Object(fields)) => self.enclosed('{', '}', fields, |writer, (key, value)| {
                 writer.key(key);
                 writer.value(inner, value);
@@ -172,7 +181,13 @@ impl Writer {
 /// What a pod shares with its node stands in its security context inside, and beside it in the API.
 fn with_host_fields(spec: &Value) -> Value {
     let mut context = spec["securityContext"].clone();
-    for key in ["hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "hostUsers"] {
+    for key in [
+        "hostNetwork",
+        "hostPID",
+        "hostIPC",
+        "shareProcessNamespace",
+        "hostUsers",
+    ] {
         if let Some(value) = spec.get(key)
             && context.is_object()
         {
@@ -219,6 +234,8 @@ mod tests {
     #[test]
     fn a_pod_shares_with_its_node_what_its_context_says() {
         let spec = json!({"hostPID": true, "securityContext": {}});
-        assert!(shown("PodSpec", &spec).contains(r#""SecurityContext":{"HostNetwork":false,"HostPID":true,"#));
+        assert!(
+            shown("PodSpec", &spec).contains(r#""SecurityContext":{"HostNetwork":false,"HostPID":true,"#)
+        );
     }
 }

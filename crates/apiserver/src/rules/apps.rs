@@ -140,7 +140,8 @@ fn check_strategy(strategy: &Value, findings: &mut Findings) {
         }
         _ => {
             let choices = vec!["Recreate".into(), "RollingUpdate".into()];
-            let problem = Problem::NotSupportedText(internals::shown("DeploymentStrategy", strategy), choices);
+            let problem =
+                Problem::NotSupportedText(internals::shown("DeploymentStrategy", strategy), choices);
             findings.add("spec.strategy", problem);
         }
     }
@@ -227,7 +228,8 @@ fn check_daemon_updates(strategy: &Value, findings: &mut Findings) {
         }
         _ => {
             let choices = vec!["RollingUpdate".into(), "OnDelete".into()];
-            let problem = Problem::NotSupportedText(internals::shown("DaemonSetUpdateStrategy", strategy), choices);
+            let problem =
+                Problem::NotSupportedText(internals::shown("DaemonSetUpdateStrategy", strategy), choices);
             findings.add("spec.updateStrategy", problem);
         }
     }

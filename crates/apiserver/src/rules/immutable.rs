@@ -62,10 +62,7 @@ pub(super) fn check(kind: (&str, &str), value: &Value, old: &Value, findings: &m
                 continue;
             }
         };
-        findings.add(
-            *path,
-            Problem::InvalidText(quoted, "field is immutable".into()),
-        );
+        findings.add(*path, Problem::InvalidText(quoted, "field is immutable".into()));
     }
     match kind {
         ("", "Pod") => pods::check_changes(value, old, findings),

@@ -7,7 +7,10 @@ use super::{
     pods,
 };
 use crate::{
-    internals, json, naming, schema::{Problem, quantity}, trail::Trail};
+    internals, json, naming,
+    schema::{Problem, quantity},
+    trail::Trail,
+};
 
 const AVOID: &str = "scheduler.alpha.kubernetes.io/preferAvoidPods";
 
@@ -58,7 +61,9 @@ fn check_taints(taints: &Value, findings: &mut Findings) {
         findings.named(path.at("value"), value, naming::label_value(value));
         findings.given(path.at("effect"), &taint["effect"]);
         pods::check_effect(&taint["effect"], path.at("effect"), findings);
-        if is_repeated(taints, index, |taint| (text(&taint["key"]), text(&taint["effect"]))) {
+        if is_repeated(taints, index, |taint| {
+            (text(&taint["key"]), text(&taint["effect"]))
+        }) {
             let shown = format!(
                 "{}: taints must be unique by key and effect pair",
                 internals::shown("Taint", taint)

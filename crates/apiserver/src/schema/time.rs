@@ -79,8 +79,15 @@ mod tests {
         ] {
             assert_eq!(canonical(given, precision).as_deref(), Ok(form));
         }
-        for short_or_long in ["2020-01-01T00:00:00Z", "2020-01-01T00:00:00.1234567Z", "2020-01-01T00:00:00.12"] {
-            assert!(canonical(short_or_long, Precision::Micros).is_err(), "{short_or_long}");
+        for short_or_long in [
+            "2020-01-01T00:00:00Z",
+            "2020-01-01T00:00:00.1234567Z",
+            "2020-01-01T00:00:00.12",
+        ] {
+            assert!(
+                canonical(short_or_long, Precision::Micros).is_err(),
+                "{short_or_long}"
+            );
         }
         assert_eq!(
             canonical("x", Precision::Seconds).unwrap_err(),

@@ -9,8 +9,7 @@ use super::{
 use crate::{internals, schema::Problem, trail::Trail};
 
 const ID: &str = "must be between 0 and 2147483647, inclusive";
-const SYSCTL: &str =
-    r"must have at most 253 characters and match regex ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
+const SYSCTL: &str = r"must have at most 253 characters and match regex ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
 
 pub(super) fn check_pod(spec: &Value, path: &Trail<'_>, findings: &mut Findings) {
     let context = &spec["securityContext"];
@@ -144,9 +143,8 @@ pub(super) fn check_container(pod: &Pod<'_>, container: &Value, path: &Trail<'_>
     }
     check_seccomp(&context["seccompProfile"], &path.at("seccompProfile"), findings);
     if context["allowPrivilegeEscalation"] == false {
-        let refused = |why: &str| {
-            Problem::InvalidText(internals::shown("SecurityContext", context), why.to_owned())
-        };
+        let refused =
+            |why: &str| Problem::InvalidText(internals::shown("SecurityContext", context), why.to_owned());
         if context["privileged"] == true {
             let why = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";
             findings.add(path, refused(why));
