@@ -98,7 +98,7 @@ impl Writer {
             ("?" | "[" | "{", Value::Null) => self.text.push_str("null"),
             ("?", _) => self.value(inner, value),
             ("[", Value::Array(items)) => {
-                self.enclosed('[', ']', items, |writer, item| writer.value(inner, item))
+                self.enclosed('[', ']', items, |writer, item| writer.value(inner, item));
             }
             ("{", Value::Object(fields)) => self.enclosed('{', '}', fields, |writer, (key, value)| {
                 writer.key(key);

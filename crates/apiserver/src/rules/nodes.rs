@@ -86,7 +86,7 @@ fn check_blocks(spec: &Value, findings: &mut Findings) {
     let v6 = blocks.iter().filter(|block| text(block).contains(':')).count();
     if findings.count() == before && blocks.len() > 1 && !(blocks.len() == 2 && v6 == 1) {
         let why = "may specify no more than one CIDR for each IP family";
-        findings.invalid(&path, blocks.to_vec(), why);
+        findings.invalid(path, blocks.to_vec(), why);
     }
 }
 

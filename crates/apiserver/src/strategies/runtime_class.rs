@@ -12,9 +12,10 @@ impl Api {
         let overhead = !spec["overhead"].as_object().is_none_or(serde_json::Map::is_empty);
         let Some(name) = spec["runtimeClassName"].as_str().map(str::to_owned) else {
             let why = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead";
-            return match overhead {
-                true => Err(Status::forbidden(resource, pod.name(), why)),
-                false => Ok(()),
+            return if overhead {
+                Err(Status::forbidden(resource, pod.name(), why))
+            } else {
+                Ok(())
             };
         };
         let refuse = |why: &str| Err(Status::forbidden(resource, pod.name(), why));

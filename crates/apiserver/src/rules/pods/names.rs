@@ -50,9 +50,9 @@ fn check_hostname(spec: &Value, path: &Trail<'_>, findings: &mut Findings) {
     let name = text(&spec["hostnameOverride"]);
     let field = path.at("hostnameOverride");
     if name.len() > 64 {
-        findings.add(&field, Problem::TooLong(64));
+        findings.add(field, Problem::TooLong(64));
     } else {
-        findings.named(&field, name, naming::subdomain(name));
+        findings.named(field, name, naming::subdomain(name));
     }
     for (other, why) in [
         (
@@ -62,7 +62,7 @@ fn check_hostname(spec: &Value, path: &Trail<'_>, findings: &mut Findings) {
         ("hostNetwork", "when `hostNetwork` is true"),
     ] {
         if spec[other] == true {
-            findings.forbidden(&field, why);
+            findings.forbidden(field, why);
         }
     }
 }
