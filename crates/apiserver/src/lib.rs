@@ -42,6 +42,7 @@ mod discovery;
 mod fields;
 mod golang;
 mod https;
+mod internals;
 mod json;
 mod limits;
 mod logs;

@@ -13,6 +13,8 @@ pub(crate) struct Status {
     reason: Option<&'static str>,
     message: String,
     details: Option<Map<String, Value>>,
+    /// What the client should know besides.
+    pub(crate) warnings: Vec<String>,
 }
 
 impl Status {
@@ -22,7 +24,16 @@ impl Status {
             reason: Some(reason),
             message: message.into(),
             details: None,
+            warnings: Vec::new(),
         }
+    }
+
+    /// The refusal with what was remarked on before it; a refusal that has remarks keeps its own.
+    pub(crate) fn with_warnings(mut self, warnings: &[String]) -> Self {
+        if self.warnings.is_empty() {
+            self.warnings = warnings.to_vec();
+        }
+        self
     }
 
     /// Names the resource and the object, as most refusals do.
@@ -430,6 +441,7 @@ impl Status {
             reason: None,
             message: message.into(),
             details: None,
+            warnings: Vec::new(),
         }
     }
 

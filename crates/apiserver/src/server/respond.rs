@@ -79,6 +79,9 @@ pub(super) fn refusal(status: &Status, encoding: Encoding) -> Response<Body> {
     if let Some(seconds) = status.retry_after() {
         response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
     }
+    for warning in &status.warnings {
+        warn(&mut response, warning);
+    }
     response
 }
 
