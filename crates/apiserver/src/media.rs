@@ -87,8 +87,7 @@ impl Encoding {
             Self::Yaml => {
                 let value: Value =
                     serde_json::from_slice(&json).map_err(|e| Status::internal(e.to_string()))?;
-                let text = serde_yaml_ng::to_string(&value).map_err(|e| Status::internal(e.to_string()))?;
-                Ok(text.into())
+                Ok(yaml::to_text(&value).into())
             }
             Self::Protobuf => Err(Status::not_acceptable(&ANSWER_TYPES)),
         }

@@ -19,7 +19,7 @@ use http::{Method, Request, Response, request::Parts};
 pub use builder::Builder;
 use respond::refusal;
 
-use crate::{body::Body, limits, media::Encoding, request::Query, status::Status, verbs::Api};
+use crate::{body::Body, gzip, limits, media::Encoding, request::Query, status::Status, verbs::Api};
 
 /// The state that all clones of a server, and all its open watches, share.
 pub(crate) type Shared = Arc<Api>;
@@ -68,6 +68,9 @@ impl Server {
             let encoding = Encoding::of_refusal(&parts.headers);
             refusal(&status, encoding)
         });
+        if gzip::is_taken(&parts.headers) && !parts.uri.path().starts_with(documents::OPENAPI) {
+            response = gzip::packed(response);
+        }
         if parts.method == Method::HEAD {
             *response.body_mut() = Body::whole(Bytes::new());
         }

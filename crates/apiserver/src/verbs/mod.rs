@@ -21,7 +21,7 @@ use serde_json::Value;
 
 pub(crate) use conform::{check_body_kind, normalize};
 pub(crate) use options::{DeleteOptions, FieldValidation, ListOptions, WriteOptions};
-pub(crate) use read::{ListBody, Page};
+pub(crate) use read::Page;
 pub(crate) use watch::WatchStream;
 
 use crate::{
@@ -108,7 +108,7 @@ pub(crate) fn rendered(entry: &Entry, resource: &Resource) -> Bytes {
 }
 
 /// How every object of a resource begins.
-fn head(resource: &Resource) -> String {
+pub(crate) fn head(resource: &Resource) -> String {
     format!(
         "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",",
         resource.kind,

@@ -1,13 +1,12 @@
 //! Get and list.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
-use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::{
-    Answer, Api, ListOptions, head,
+    Answer, Api, ListOptions,
     options::{At, parse_revision},
     rendered,
 };
@@ -18,14 +17,10 @@ use crate::{
     selector::Selector,
     status::Status,
     storage::{Entry, Key, Revision, Snapshot},
-    versions,
 };
 
 /// How long a read waits for a revision that has not come yet, as the real server's watch cache does.
 const PATIENCE: Duration = Duration::from_secs(3);
-
-/// How many bytes of a list are put together at a time.
-const PIECE: usize = 64 * 1024;
 
 /// A part of a list: what to show, and how to go on.
 pub(crate) struct Page {
@@ -198,87 +193,6 @@ impl Token {
             (None, Some((namespace, name))) => Key::new(namespace, name),
             (None, None) => Key::new("", start),
         }
-    }
-}
-
-/// A list as it is sent: put together piece by piece from the objects' own bytes.
-pub(crate) struct ListBody {
-    resource: Arc<Resource>,
-    head: String,
-    /// What every item begins with, and where its own bytes begin.
-    item_head: Option<String>,
-    entries: VecDeque<Arc<Entry>>,
-    state: Part,
-    taken: Option<Bytes>,
-}
-
-enum Part {
-    Head,
-    Items { first: bool },
-    Done,
-}
-
-impl ListBody {
-    pub(crate) fn new(resource: &Arc<Resource>, page: Page) -> Self {
-        let metadata = page.metadata(resource);
-        let kind = &resource.list_kind;
-        let version = resource.api_version();
-        Self {
-            head: format!(
-                "{{\"kind\":\"{kind}\",\"apiVersion\":\"{version}\",\"metadata\":{metadata},\"items\":["
-            ),
-            // Custom items say what they are; built-in ones leave it to the list.
-            item_head: resource.custom.then(|| head(resource)),
-            entries: page.entries.into(),
-            resource: resource.clone(),
-            state: Part::Head,
-            taken: None,
-        }
-    }
-
-    /// Whether every piece was taken.
-    pub(crate) fn is_done(&self) -> bool {
-        matches!(self.state, Part::Done)
-    }
-
-    /// Puts a piece that was taken back in front.
-    pub(crate) fn starting_with(mut self, piece: Bytes) -> Self {
-        self.taken = Some(piece);
-        self
-    }
-
-    /// The next piece; `None` after the last.
-    pub(crate) fn next_piece(&mut self) -> Option<Bytes> {
-        if let Some(piece) = self.taken.take() {
-            return Some(piece);
-        }
-        let mut piece = Vec::new();
-        while piece.len() < PIECE {
-            match self.state {
-                Part::Head => {
-                    piece.extend_from_slice(self.head.as_bytes());
-                    self.state = Part::Items { first: true };
-                }
-                Part::Items { first } => match self.entries.pop_front() {
-                    Some(entry) => {
-                        // Only what is being sent is turned into another shape.
-                        let entry = versions::shown_entry(&entry, &self.resource);
-                        if !first {
-                            piece.push(b',');
-                        }
-                        piece.extend_from_slice(self.item_head.as_deref().unwrap_or("{").as_bytes());
-                        piece.extend_from_slice(entry.object.without_type());
-                        self.state = Part::Items { first: false };
-                    }
-                    None => {
-                        piece.extend_from_slice(b"]}\n");
-                        self.state = Part::Done;
-                    }
-                },
-                Part::Done => break,
-            }
-        }
-        (!piece.is_empty()).then(|| piece.into())
     }
 }
 

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{JsonPath, age, pods, quota};
+use super::{JsonPath, age, pods};
 use crate::{registry::Resource, selector::LabelSelector};
 
 /// The cells of one object, one for each column of its kind.
@@ -119,10 +119,6 @@ impl Shown<'_> {
                     images,
                     labels(self.object.pointer("/template/metadata/labels")).into(),
                 ]
-            }
-            ("", "ResourceQuota") => {
-                let [requests, limits] = quota::columns(self.object);
-                vec![name, requests, limits, age]
             }
             ("", "ReplicationController") => vec![
                 name,
@@ -309,12 +305,13 @@ impl Shown<'_> {
         let hard = self.object.pointer("/status/hard").and_then(Value::as_object);
         let mut columns = [Vec::new(), Vec::new()];
         for (name, most) in hard.into_iter().flatten() {
-            let used = self.object.pointer("/status/used").and_then(|used| used.get(name));
+            let used = self
+                .object
+                .pointer("/status/used")
+                .and_then(|used| used.get(name));
             let used = used.map_or_else(|| "0".to_owned(), shown_quantity);
-            columns[usize::from(name.starts_with("limits."))].push(format!(
-                "{name}: {used}/{}",
-                shown_quantity(most)
-            ));
+            columns[usize::from(name.starts_with("limits."))]
+                .push(format!("{name}: {used}/{}", shown_quantity(most)));
         }
         columns.map(|column| column.join(", "))
     }
