@@ -12,6 +12,8 @@ pub(crate) struct Status {
     reason: Option<&'static str>,
     message: String,
     details: Option<Map<String, Value>>,
+    /// Where a list could go on all the same.
+    continue_token: Option<String>,
 }
 
 impl Status {
@@ -21,6 +23,7 @@ impl Status {
             reason: Some(reason),
             message: message.into(),
             details: None,
+            continue_token: None,
         }
     }
 
@@ -63,6 +66,9 @@ impl Status {
         });
         if let Some(reason) = self.reason {
             status["reason"] = reason.into();
+        }
+        if let Some(token) = &self.continue_token {
+            status["metadata"]["continue"] = token.as_str().into();
         }
         if let Some(details) = &self.details {
             status["details"] = details.clone().into();
@@ -337,6 +343,12 @@ impl Status {
         Self::new(410, "Expired", message)
     }
 
+    /// Gives the client a token to go on with.
+    pub(crate) fn with_continue(mut self, token: String) -> Self {
+        self.continue_token = Some(token);
+        self
+    }
+
     /// A list or get that asks for a revision that has not come yet.
     pub(crate) fn revision_too_large(requested: u64, current: u64) -> Self {
         Self::new(
@@ -357,6 +369,7 @@ impl Status {
             reason: None,
             message: message.into(),
             details: None,
+            continue_token: None,
         }
     }
 

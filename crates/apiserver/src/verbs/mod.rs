@@ -10,6 +10,7 @@
 mod conform;
 mod delete;
 mod options;
+mod paging;
 mod read;
 mod watch;
 mod write;
