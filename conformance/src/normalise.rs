@@ -5,6 +5,7 @@
 //!   revision of a list, a bookmark or a continue token becomes that of the newest object it can contain, because a real
 //!   server's own writes move it on at any time.
 //! - times near now become `T` with their precision; a time that the scenario wrote itself stays.
+//! - `managedFields` go, unless the scenario is about them; then they are sorted by manager.
 //! - ages in tables become `AGE`; tokens are opened and show their claims; what kubectl chooses by chance is `CHANCE`.
 //!
 //! Absent, null and empty stay different.
@@ -20,10 +21,6 @@ use regex::{Captures, Regex};
 use serde_json::{Map, Value};
 
 use crate::{Scenario, run::group};
-
-/// Whether `metadata.managedFields` takes part. Both servers must write it first; until the embedded one does, it would
-/// drown every other difference.
-const MANAGED_FIELDS: bool = false;
 
 /// Further from now than this, a time was not made during the run.
 const NEAR: SignedDuration = SignedDuration::from_hours(48);
@@ -115,7 +112,7 @@ impl Names<'_> {
                 let mut sorted: Vec<_> = fields.iter().collect();
                 sorted.sort_unstable_by_key(|(key, _)| *key);
                 for (key, value) in sorted {
-                    if key != "managedFields" || MANAGED_FIELDS {
+                    if key != "managedFields" || self.scenario.managed {
                         self.collect(value, revisions);
                     }
                 }
@@ -183,8 +180,14 @@ impl Names<'_> {
     }
 
     fn replace_metadata(&self, mut fields: Map<String, Value>) -> Value {
-        if !MANAGED_FIELDS {
+        if !self.scenario.managed {
             fields.remove("managedFields");
+        }
+        if let Some(Value::Array(entries)) = fields.get_mut("managedFields") {
+            // Their order is that of their times, to the second, which no two runs share.
+            entries.sort_by_cached_key(|entry| {
+                ["operation", "manager", "apiVersion", "subresource"].map(|key| entry[key].to_string())
+            });
         }
         let is_object = fields.contains_key("uid");
         let mut replaced = Map::new();

@@ -13,6 +13,8 @@ pub struct Scenario {
     pub name: String,
     /// The file's text: what it says itself is not prose of the server's.
     pub text: String,
+    /// Whether `metadata.managedFields` take part. Elsewhere they would drown what a scenario is about.
+    pub managed: bool,
     /// Names for what is written often.
     pub variables: BTreeMap<String, String>,
     /// What happens, in order.
@@ -124,6 +126,8 @@ struct File {
     /// For the reader only.
     #[serde(rename = "about")]
     _about: String,
+    #[serde(default)]
+    managed: bool,
     #[serde(default, rename = "let")]
     variables: BTreeMap<String, String>,
     steps: Vec<Line>,
@@ -202,6 +206,7 @@ impl Scenario {
         }
         Ok(Self {
             name: name.to_owned(),
+            managed: file.managed,
             text,
             variables: file.variables,
             steps,

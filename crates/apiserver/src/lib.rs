@@ -34,10 +34,12 @@
 
 mod accept;
 mod admission;
+mod auth;
 mod body;
 mod crd;
 mod defaults;
 mod discovery;
+mod fields;
 mod golang;
 mod gzip;
 mod https;
@@ -70,6 +72,8 @@ mod warnings;
 mod world;
 mod yaml;
 
+pub use auth::User;
 pub use body::Body;
+pub use https::Tls;
 pub use object::Encoded;
 pub use server::{Builder, Server};

@@ -1,13 +1,52 @@
 //! An object as the server handles it: a JSON tree while a request changes it, shared bytes while it is kept.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
 use crate::storage::Revision;
 
-/// A JSON object that has a `metadata` object.
+/// What stands before the list of an object's managed fields.
+const ACCOUNT: &str = ",\"managedFields\":";
+
+/// A JSON object that has a `metadata` object. Its `metadata.managedFields` are not in the tree: few writes ask for them.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Object(Value);
+pub(crate) struct Object {
+    tree: Value,
+    account: Account,
+}
+
+/// An object's `metadata.managedFields`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) enum Account {
+    /// There are none.
+    #[default]
+    None,
+    /// As a client sent them, which does not mean that they will be so.
+    Said(Value),
+    /// As they are stored: the JSON of a list.
+    Kept(Box<str>),
+}
+
+impl Account {
+    /// As it is written; nothing where nobody owns anything.
+    pub(crate) fn kept(json: String) -> Self {
+        if json.is_empty() {
+            Self::None
+        } else {
+            Self::Kept(json.into())
+        }
+    }
+
+    /// The text of what is kept.
+    pub(crate) fn text(&self) -> &str {
+        match self {
+            Self::Kept(json) => json,
+            _ => "",
+        }
+    }
+}
 
 impl Object {
     /// Takes any JSON object; an absent or null `metadata` becomes an empty one.
@@ -20,35 +59,67 @@ impl Object {
             Some(Value::Object(_)) => {}
             Some(_) => return None,
         }
-        Some(Self(value))
+        let said = value["metadata"]
+            .as_object_mut()
+            .and_then(|metadata| metadata.remove("managedFields"));
+        let account = said.map_or(Account::None, Account::Said);
+        Some(Self { tree: value, account })
+    }
+
+    pub(crate) fn account(&self) -> &Account {
+        &self.account
+    }
+
+    pub(crate) fn set_account(&mut self, account: Account) {
+        self.account = account;
+    }
+
+    pub(crate) fn take_account(&mut self) -> Account {
+        std::mem::take(&mut self.account)
     }
 
     pub(crate) fn fields(&self) -> &Map<String, Value> {
-        self.0.as_object().expect("kept by every constructor and method")
+        self.tree
+            .as_object()
+            .expect("kept by every constructor and method")
     }
 
     pub(crate) fn fields_mut(&mut self) -> &mut Map<String, Value> {
-        self.0
+        self.tree
             .as_object_mut()
             .expect("kept by every constructor and method")
     }
 
-    pub(crate) fn as_value(&self) -> &Value {
-        &self.0
+    /// The tree, without `managedFields`.
+    pub(crate) fn tree(&self) -> &Value {
+        &self.tree
     }
 
+    /// The tree, without `managedFields`.
+    pub(crate) fn into_tree(self) -> Value {
+        self.tree
+    }
+
+    /// The whole object.
     pub(crate) fn into_value(self) -> Value {
-        self.0
+        let mut value = self.tree;
+        let account = match self.account {
+            Account::None => return value,
+            Account::Said(said) => said,
+            Account::Kept(json) => serde_json::from_str(&json).expect("written by this server"),
+        };
+        value["metadata"]["managedFields"] = account;
+        value
     }
 
     pub(crate) fn metadata(&self) -> &Map<String, Value> {
-        self.0["metadata"]
+        self.tree["metadata"]
             .as_object()
             .expect("kept by every constructor and method")
     }
 
     pub(crate) fn metadata_mut(&mut self) -> &mut Map<String, Value> {
-        self.0["metadata"]
+        self.tree["metadata"]
             .as_object_mut()
             .expect("kept by every constructor and method")
     }
@@ -132,7 +203,7 @@ impl Object {
         let mut json = Vec::with_capacity(1024);
         json.push(b'{');
         for key in ["kind", "apiVersion"] {
-            write_field(&mut json, key, self.0.get(key).unwrap_or(&Value::Null));
+            write_field(&mut json, key, self.tree.get(key).unwrap_or(&Value::Null));
             json.push(b',');
         }
         let head = json.len();
@@ -148,6 +219,12 @@ impl Object {
                 revision = json.len() - 1;
             }
         }
+        let account = json.len();
+        if let Account::Kept(list) = &self.account {
+            json.extend_from_slice(ACCOUNT.as_bytes());
+            json.extend_from_slice(list.as_bytes());
+        }
+        let account = account..json.len();
         json.push(b'}');
         for (key, value) in self
             .fields()
@@ -162,6 +239,7 @@ impl Object {
             json,
             head,
             revision,
+            account,
             deleting: self.is_deleting(),
             labels: self.labels().map(|(k, v)| (k.into(), v.into())).collect(),
             fields: selectable.iter().map(|path| self.text_at(path).into()).collect(),
@@ -173,8 +251,9 @@ impl Object {
 pub(crate) struct Draft {
     json: Vec<u8>,
     head: usize,
-    /// Where the revision's digits belong.
+    /// Where the revision's digits belong: before the account.
     revision: usize,
+    account: Range<usize>,
     deleting: bool,
     labels: Box<[(Box<str>, Box<str>)]>,
     fields: Box<[Box<str>]>,
@@ -190,6 +269,7 @@ impl Draft {
             // Of the exact size, since it is kept.
             json: [before, digits.as_bytes(), after].concat().into(),
             head: self.head,
+            account: self.account.start + digits.len()..self.account.end + digits.len(),
             deleting: self.deleting,
             labels: self.labels,
             fields: self.fields,
@@ -209,6 +289,8 @@ pub struct Encoded {
     json: Bytes,
     /// Where `"metadata"` begins: what is before says kind and version and nothing else.
     head: usize,
+    /// Where `managedFields` are, from the comma before them; last in the metadata.
+    account: Range<usize>,
     deleting: bool,
     labels: Box<[(Box<str>, Box<str>)]>,
     /// The values of the resource's selectable fields, in the resource's order.
@@ -256,8 +338,24 @@ impl Encoded {
 
     /// The tree again, to change it.
     pub(crate) fn decode(&self) -> Object {
-        let value = serde_json::from_slice(&self.json).expect("encoded by this server");
-        Object::new(value).expect("only objects are encoded")
+        let Range { start, end } = self.account;
+        let parsed = if start == end {
+            serde_json::from_slice(&self.json)
+        } else {
+            serde_json::from_slice(&[&self.json[..start], &self.json[end..]].concat())
+        };
+        let mut object =
+            Object::new(parsed.expect("encoded by this server")).expect("only objects are encoded");
+        object.account = Account::kept(self.account().to_owned());
+        object
+    }
+
+    /// The text of `managedFields`; empty where there are none.
+    pub(crate) fn account(&self) -> &str {
+        let list = self
+            .json
+            .get(self.account.start + ACCOUNT.len()..self.account.end);
+        std::str::from_utf8(list.unwrap_or_default()).expect("JSON is text")
     }
 }
 

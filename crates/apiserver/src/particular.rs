@@ -19,9 +19,6 @@ pub(crate) fn prepare_create(resource: &Resource, object: &mut Object, now: &str
         }
         return;
     }
-    if crd::is_definition(resource) {
-        crd::complete(object);
-    }
     strategies::prepare_create(resource, object);
     if let Some(status) = strategies::first_status(resource, object, now) {
         object.fields_mut().insert("status".into(), status);
@@ -30,12 +27,9 @@ pub(crate) fn prepare_create(resource: &Resource, object: &mut Object, now: &str
 
 /// What a changed object keeps, whatever the client said.
 pub(crate) fn prepare_update(resource: &Resource, object: &mut Object, old: &Object) {
-    if crd::is_definition(resource) {
-        crd::complete(object);
-        // Whoever writes the status writes all of it.
-        if object.fields().get("status") == old.fields().get("status") {
-            crd::note_storage_version(object);
-        }
+    // Whoever writes the status writes all of it.
+    if crd::is_definition(resource) && object.fields().get("status") == old.fields().get("status") {
+        crd::note_storage_version(object);
     }
     if !resource.custom {
         strategies::prepare_update(resource, object, old);

@@ -1,6 +1,7 @@
 //! What the server answers when it does not do what was asked: `Status` objects, with the real server's texts.
 
 use serde_json::{Map, Value, json};
+use windlass_rights::{Access, Object};
 
 use crate::{registry::Resource, schema::FieldError};
 
@@ -221,6 +222,78 @@ impl Status {
             },
         )
         .about(resource, name)
+    }
+
+    /// No credentials, or none that are good.
+    pub(crate) fn unauthorized() -> Self {
+        Self::new(401, "Unauthorized", "Unauthorized")
+    }
+
+    /// Something that a user has no right to do.
+    pub(crate) fn not_allowed(user: &str, access: &Access, reason: &str) -> Self {
+        let verb = &access.verb;
+        let (what, details) = match &access.object {
+            Object::Path(path) => (format!("User {user:?} cannot {verb} path {path:?}"), ["", "", ""]),
+            Object::Resource {
+                group,
+                resource,
+                subresource,
+                namespace,
+                name,
+                ..
+            } => {
+                let part = match subresource.as_str() {
+                    "" => resource.clone(),
+                    part => format!("{resource}/{part}"),
+                };
+                let place = match namespace.as_str() {
+                    "" => "at the cluster scope".to_owned(),
+                    namespace => format!("in the namespace {namespace:?}"),
+                };
+                let what =
+                    format!("User {user:?} cannot {verb} resource {part:?} in API group {group:?} {place}");
+                (what, [group.as_str(), resource.as_str(), name.as_str()])
+            }
+        };
+        // Nothing that a browser could take for a page.
+        let what = what
+            .replace('&', "&amp;")
+            .replace('<', "&lt;")
+            .replace('>', "&gt;");
+        let why = if reason.is_empty() {
+            what
+        } else {
+            format!("{what}: {reason}")
+        };
+        let [group, resource, name] = details;
+        let qualified = match group {
+            "" => resource.to_owned(),
+            group => format!("{resource}.{group}"),
+        };
+        let message = match (resource, name) {
+            ("", _) => format!("forbidden: {why}"),
+            (_, "") => format!("{qualified} is forbidden: {why}"),
+            (_, name) => format!("{qualified} {name:?} is forbidden: {why}"),
+        };
+        Self::new(403, "Forbidden", message)
+            .bare()
+            .of(group, resource, name)
+    }
+
+    /// Something that is not there, in words of its own.
+    pub(crate) fn no_such(group: &str, kind: &str, name: &str, message: String) -> Self {
+        Self::new(404, "NotFound", message).of(group, kind, name)
+    }
+
+    /// Names what it is about, as far as there is something to name.
+    fn of(mut self, group: &str, kind: &str, name: &str) -> Self {
+        let details = self.details.get_or_insert_default();
+        for (key, value) in [("name", name), ("group", group), ("kind", kind)] {
+            if !value.is_empty() {
+                details.insert(key.into(), value.into());
+            }
+        }
+        self
     }
 
     /// New content for a namespace that is going away.

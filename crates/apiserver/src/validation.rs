@@ -113,7 +113,8 @@ fn owners(object: &Object, errors: &mut Vec<FieldError>) {
     let owners = owners.map_or(&[][..], Vec::as_slice);
     for owner in owners {
         for key in ["apiVersion", "kind", "name", "uid"] {
-            if owner[key].as_str().is_none_or(str::is_empty) {
+            let text = owner[key].as_str().unwrap_or_default();
+            if text.is_empty() || (key == "apiVersion" && text.matches('/').count() > 1) {
                 let why = if key == "apiVersion" {
                     "version must not be empty"
                 } else {

@@ -62,7 +62,11 @@ pub(crate) fn stored_version(resource: &Resource) -> String {
 
 /// A stored object in the resource's shape.
 pub(crate) fn shown(entry: &Entry, resource: &Resource) -> Object {
-    let mut object = entry.object.decode();
+    as_shown(entry.object.decode(), resource)
+}
+
+/// An object in the shape that is stored, in the resource's shape.
+pub(crate) fn as_shown(mut object: Object, resource: &Resource) -> Object {
     match view(resource) {
         Some(View::Event) => rename(&mut object, |(new, old)| (old, new)),
         Some(View::Autoscaler) => autoscaler_shown(&mut object),

@@ -30,6 +30,9 @@ struct Step {
     kind: String,
     #[serde(default)]
     name: String,
+    /// The subresource that is put, if not the object.
+    #[serde(default)]
+    part: String,
     code: u16,
     answer: Option<Value>,
     #[serde(default)]
@@ -178,7 +181,11 @@ async fn perform(server: &Server, case: &Case, step: &Step, item: &mut String, l
             for (path, value) in edits {
                 edit(&mut body, path, value);
             }
-            ("PUT", item.clone(), "application/json", body.to_string())
+            let place = match &*step.part {
+                "" => item.clone(),
+                part => format!("{item}/{part}"),
+            };
+            ("PUT", place, "application/json", body.to_string())
         }
         Action::Replace(body) => {
             *item = format!("{}/{}", case.collection, step.name);

@@ -3,14 +3,14 @@
 use std::{
     net::{Ipv4Addr, TcpListener},
     path::Path,
-    sync::{Arc, Mutex, OnceLock},
+    sync::{Mutex, OnceLock},
 };
 
 use kube::{Client, config::Kubeconfig};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use tempfile::TempDir;
 use tokio::{runtime::Handle, task::JoinHandle};
-use windlass_apiserver::Server;
+use windlass_apiserver::{Server, Tls};
 
 use crate::{
     Cluster, Error,
@@ -49,7 +49,7 @@ impl Embedded {
     /// Starts the API server. It is ready at once.
     pub async fn start(self) -> Result<Cluster, Error> {
         // As on a real control plane without controllers, nobody makes service accounts.
-        let mut builder = Server::builder().without_service_accounts();
+        let mut builder = Server::builder().without_service_accounts().rbac();
         if let Some(seed) = self.seed {
             builder = builder.seed(seed);
         }
@@ -169,16 +169,11 @@ impl Served {
     }
 }
 
-fn tls(authority: &Authority) -> Result<rustls::ServerConfig, Error> {
-    let identity = authority.server(Ipv4Addr::new(10, 0, 0, 1))?;
-    let certificate = CertificateDer::from_pem_slice(identity.certificate.as_bytes()).expect("made just now");
-    let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).expect("made just now");
-    let config =
-        rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .expect("ring has the default versions")
-            .with_no_client_auth()
-            .with_single_cert(vec![certificate], key)
-            .expect("key and certificate were made for each other");
-    Ok(config)
+fn tls(authority: &Authority) -> Result<Tls, Error> {
+    let own = authority.server(Ipv4Addr::new(10, 0, 0, 1))?;
+    let certificate = |pem: &str| CertificateDer::from_pem_slice(pem.as_bytes()).expect("made just now");
+    let key = PrivateKeyDer::from_pem_slice(own.key.as_bytes()).expect("made just now");
+    let clients = vec![certificate(&authority.identity().certificate)];
+    let tls = Tls::new(vec![certificate(&own.certificate)], key, clients);
+    Ok(tls.expect("key and certificates were made for each other"))
 }

@@ -2,7 +2,7 @@
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
-    sync::Arc,
+    sync::{Arc, OnceLock},
 };
 
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -145,6 +145,7 @@ impl Definition {
             strategy: Strategy::CUSTOM,
             scale: version.scale.clone(),
             printer_columns: version.columns.clone(),
+            blank: OnceLock::new(),
             defined: Some(Defined {
                 forms: self.forms.clone(),
                 terminating: self.terminating,

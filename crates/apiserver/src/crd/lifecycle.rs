@@ -24,7 +24,7 @@ use crate::{
     registry::Resource,
     request::Target,
     storage::{Change, Entry, Expect, Key},
-    verbs::{Api, DeleteOptions},
+    verbs::{Api, DeleteOptions, WriteOptions},
 };
 
 /// The annotation with which CRDs of protected groups say who approved them.
@@ -33,6 +33,7 @@ pub(super) const APPROVAL: &str = "api-approved.kubernetes.io";
 impl Api {
     /// Acts on a write to an object.
     pub(crate) fn after(&self, resource: &Resource, entry: &Entry) {
+        self.after_role(resource);
         if is_definition(resource) {
             self.refresh_definition(&entry.key.name);
         }
@@ -40,6 +41,7 @@ impl Api {
 
     /// Acts on the end of an object.
     pub(crate) fn after_removal(&self, resource: &Resource, entry: &Entry) {
+        self.after_role(resource);
         if is_definition(resource) {
             self.refresh_definition(&entry.key.name);
         } else if resource.custom {
@@ -91,7 +93,12 @@ impl Api {
                 released = group();
             }
             // What is removed is what was stored. Losing this race means that another write was first: look again.
-            let written = if change == Change::Remove { before } else { crd };
+            let written = if change == Change::Remove {
+                before
+            } else {
+                self.account_for(&resource, "status", &WriteOptions::own(), &mut crd, &before);
+                crd
+            };
             let _ = self.commit(&resource, &mut { written }, Expect::At(entry.revision), change);
         }
     }

@@ -5,6 +5,9 @@ use serde_json::{Value, json};
 use super::{pod, set};
 
 pub(super) fn fill_app(kind: &str, app: &mut Value) {
+    if kind == "ControllerRevision" {
+        return;
+    }
     let spec = &mut app["spec"];
     match kind {
         "Deployment" => fill_rollout(
@@ -16,8 +19,7 @@ pub(super) fn fill_app(kind: &str, app: &mut Value) {
             &mut spec["updateStrategy"],
             &[("maxUnavailable", json!(1)), ("maxSurge", json!(0))],
         ),
-        "ReplicaSet" => {}
-        _ => return,
+        _ => {}
     }
     pod::fill_template(&mut spec["template"]);
 }

@@ -17,6 +17,16 @@ pub(crate) struct Operation {
     value: Value,
 }
 
+impl Operation {
+    /// Whether it reads or writes the metadata as a whole, or `managedFields` in it.
+    pub(super) fn sees_managed_fields(&self) -> bool {
+        let sees = |pointer: &String| {
+            matches!(&**pointer, "" | "/metadata") || pointer.starts_with("/metadata/managedFields")
+        };
+        self.path.as_ref().is_some_and(sees) || self.from.as_ref().is_some_and(sees)
+    }
+}
+
 /// The patch does not fit the document; the real server does not say why either.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct DoesNotApply;

@@ -29,6 +29,9 @@ const CUSTOM_TYPES: [&str; 3] = [
     "application/apply-patch+yaml",
 ];
 
+/// The type of configurations, which are JSON or YAML.
+const APPLY: &str = "application/apply-patch+yaml";
+
 /// More operations than this are refused: what the real server takes.
 const OPERATIONS: usize = 10_000;
 
@@ -51,6 +54,11 @@ impl PatchKind {
             "application/strategic-merge-patch+json" => Ok(Self::Strategic),
             _ => Err(Status::unknown_patch_type()),
         }
+    }
+
+    /// Whether a request's body is a configuration to be applied.
+    pub(crate) fn is_apply(headers: &HeaderMap) -> bool {
+        media::media_type(headers, http::header::CONTENT_TYPE) == APPLY
     }
 
     /// How the real server comes to the patched object.
@@ -128,6 +136,21 @@ fn mismatch(value: &Value, place: &str) -> String {
 }
 
 impl Patch {
+    /// Whether it may say something of `metadata.managedFields`: if not, it can do without them.
+    pub(crate) fn sees_managed_fields(&self) -> bool {
+        let directs = |fields: &Map<String, Value>| fields.keys().any(|key| key.starts_with('$'));
+        let in_metadata = |metadata: Option<&Value>| match metadata {
+            None => false,
+            Some(Value::Object(fields)) => fields.contains_key("managedFields") || directs(fields),
+            Some(_) => true,
+        };
+        match self {
+            Self::Json(operations) => operations.iter().any(Operation::sees_managed_fields),
+            Self::Merge(patch) => !patch.is_object() || in_metadata(patch.get("metadata")),
+            Self::Strategic(patch) => directs(patch) || in_metadata(patch.get("metadata")),
+        }
+    }
+
     pub(crate) fn apply(&self, schema: Option<View<'_>>, value: &mut Value) -> Result<(), Status> {
         match self {
             Self::Json(operations) => json::apply(operations, value).map_err(|_| Status::patch_rejected()),

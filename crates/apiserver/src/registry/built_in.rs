@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     io::Read,
-    sync::{Arc, LazyLock},
+    sync::{Arc, LazyLock, OnceLock},
 };
 
 use serde::Deserialize;
@@ -19,6 +19,11 @@ pub(super) fn catalogue() -> Arc<Catalogue> {
 
 pub(super) fn version() -> &'static Value {
     &BUILT_IN.version
+}
+
+/// The schema of `autoscaling/v1` Scale.
+pub(super) fn scale() -> &'static Schema {
+    &BUILT_IN.scale
 }
 
 pub(super) fn object_meta() -> &'static Schema {
@@ -53,6 +58,7 @@ struct BuiltIn {
     catalogue: Arc<Catalogue>,
     kinds: BTreeMap<String, String>,
     object_meta: Schema,
+    scale: Schema,
 }
 
 static BUILT_IN: LazyLock<BuiltIn> = LazyLock::new(|| {
@@ -62,7 +68,11 @@ static BUILT_IN: LazyLock<BuiltIn> = LazyLock::new(|| {
     let object_meta = graph
         .named("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta")
         .expect("every server has it");
+    let scale = graph
+        .named("io.k8s.api.autoscaling.v1.Scale")
+        .expect("every server has it");
     BuiltIn {
+        scale,
         catalogue: Arc::new(facts.catalogue(&graph)),
         version: facts.version,
         kinds: facts.kinds,
@@ -177,6 +187,7 @@ impl Facts {
             strategy: Strategy::of_built_in(&entry.api_group, &entry.kind),
             scale: None,
             printer_columns: Vec::new(),
+            blank: OnceLock::new(),
             defined: None,
         }
     }

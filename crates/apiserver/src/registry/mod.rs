@@ -7,10 +7,14 @@
 //! ```
 
 mod built_in;
+mod reset;
 mod strategy;
 mod version;
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    sync::{Arc, OnceLock},
+};
 
 use parking_lot::RwLock;
 use serde_json::Value;
@@ -57,6 +61,8 @@ pub(crate) struct Resource {
     pub(crate) scale: Option<ScalePaths>,
     /// What a CRD wants its table to show; empty for built-in kinds, whose tables are code.
     pub(crate) printer_columns: Vec<PrinterColumn>,
+    /// An object of which nothing is set, as Go's structs have it; made when it is first asked for.
+    pub(crate) blank: OnceLock<Value>,
     /// What only custom resources have.
     pub(crate) defined: Option<Defined>,
 }
@@ -260,6 +266,11 @@ pub(crate) fn version() -> &'static Value {
 /// The schema that every object's `metadata` follows.
 pub(crate) fn object_meta() -> &'static Schema {
     built_in::object_meta()
+}
+
+/// The schema of `autoscaling/v1` Scale, which is never stored.
+pub(crate) fn scale() -> &'static Schema {
+    built_in::scale()
 }
 
 /// Whether a kind is built in at a version, be it served as a resource or not.

@@ -96,6 +96,26 @@ pub(crate) enum ListType {
     Map(Vec<Box<str>>),
 }
 
+/// Whether those who write a map own its fields one by one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum MapType {
+    /// They do, unless the schema that is referred to says otherwise.
+    #[default]
+    Unsaid,
+    Granular,
+    Atomic,
+}
+
+impl MapType {
+    fn of(text: Option<&str>) -> Self {
+        match text {
+            Some("atomic") => Self::Atomic,
+            Some("granular") => Self::Granular,
+            _ => Self::Unsaid,
+        }
+    }
+}
+
 /// What a strategic merge patch does with a field that is there already.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum PatchStrategy {
@@ -148,6 +168,9 @@ pub(crate) struct Node {
     pub(crate) preserve_unknown: bool,
     pub(crate) embedded: bool,
     pub(crate) list: ListType,
+    map: MapType,
+    /// Of a built-in kind's text: whether it is no time or such.
+    plain_text: bool,
     pub(crate) patch_strategy: PatchStrategy,
     /// What Go says of a built-in kind's field.
     go: Option<GoField>,
@@ -166,7 +189,7 @@ enum Additional {
 }
 
 impl Node {
-    fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         matches!(self.additional, Some(Additional::None(_)))
     }
 }
@@ -297,6 +320,8 @@ impl Graph {
                 Some("map") => ListType::Map(strings(&document[dialect.list_map_keys])),
                 _ => ListType::Atomic,
             },
+            map: MapType::of(text(dialect.map_type)),
+            plain_text: matches!(text("format"), None | Some("byte")),
             patch_strategy: PatchStrategy::of(document),
             limits: Limits::of(document)?.map(Box::new),
             ..Node::default()
@@ -380,6 +405,7 @@ struct Dialect {
     int_or_string: &'static str,
     preserve_unknown: &'static str,
     list_type: &'static str,
+    map_type: &'static str,
     list_map_keys: &'static str,
 }
 
@@ -389,6 +415,7 @@ impl Dialect {
         int_or_string: "intOrString",
         preserve_unknown: "preserveUnknownFields",
         list_type: "listType",
+        map_type: "mapType",
         list_map_keys: "listMapKeys",
     };
     const DEFAULTS: Self = Self {
@@ -400,6 +427,7 @@ impl Dialect {
         int_or_string: "x-kubernetes-int-or-string",
         preserve_unknown: "x-kubernetes-preserve-unknown-fields",
         list_type: "x-kubernetes-list-type",
+        map_type: "x-kubernetes-map-type",
         list_map_keys: "x-kubernetes-list-map-keys",
     };
 }
@@ -470,6 +498,38 @@ impl<'a> View<'a> {
         // A bare `type: object`, as FieldsV1 and RawExtension, holds anything.
         let bare = || facts.kind == Type::Object && facts.properties.is_empty() && facts.additional.is_none();
         facts.preserve_unknown || (self.graph.is_built_in() && (facts.kind == Type::Any || bare()))
+    }
+
+    /// Whether whoever writes a map or struct owns it as one field.
+    pub(crate) fn is_atomic_map(self) -> bool {
+        let said = match self.here().map {
+            MapType::Unsaid => self.facts().map,
+            said => said,
+        };
+        said == MapType::Atomic
+    }
+
+    /// Whether it is text of any form, rather than a time.
+    pub(crate) fn is_plain_text(self) -> bool {
+        self.facts().plain_text
+    }
+
+    /// Whether it holds an object of some other kind, of which nothing is known.
+    pub(crate) fn is_raw(self) -> bool {
+        self.facts().name.as_deref() == Some("io.k8s.apimachinery.pkg.runtime.RawExtension")
+    }
+
+    /// Whether it says nothing of what its values look like.
+    pub(crate) fn is_untyped(self) -> bool {
+        let facts = self.facts();
+        facts.kind == Type::Any
+            && facts.properties.is_empty()
+            && facts.items.is_none()
+            && facts.additional.is_none()
+    }
+
+    pub(crate) fn has_properties(self) -> bool {
+        !self.facts().properties.is_empty()
     }
 
     /// Whether it stands for `additionalProperties: true` or `false`, which say nothing about the values.

@@ -1,20 +1,21 @@
 //! How a server is made, and what it begins with.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use jiff::Timestamp;
 use serde_json::json;
 use tokio::sync::Semaphore;
+use windlass_rights::Recorder;
 
 use super::Server;
 use crate::{
     admission::Accounts,
+    auth::{Door, Guard, Modes, Policy, Signatures, User},
     limits,
     media::Encoding,
     registry::Registry,
     request::Target,
     storage::{Memory, Storage},
-    subresources::TokenKey,
     verbs::{Api, WriteOptions},
     world::World,
 };
@@ -31,6 +32,17 @@ pub struct Builder {
     epoch: Option<Timestamp>,
     watchers: Option<usize>,
     accounts: Accounts,
+    access: Access,
+    tokens: HashMap<Box<str>, Arc<User>>,
+    recorder: Option<Recorder>,
+}
+
+/// Whether anybody looks at what users may do.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Access {
+    #[default]
+    Open,
+    Rbac,
 }
 
 impl Builder {
@@ -66,12 +78,41 @@ impl Builder {
         self
     }
 
+    /// Users may do what roles and bindings say, and begins with those that every cluster has. What this server is asked
+    /// directly, in the process, is asked by an administrator; see [`Server::guarded`], [`Server::as_user`] and
+    /// [`Server::serve`] for others. Default: everybody may do everything.
+    pub fn rbac(mut self) -> Self {
+        self.access = Access::Rbac;
+        self
+    }
+
+    /// Takes this bearer token as a user's. Default: no tokens but those that service accounts get.
+    pub fn token(mut self, token: &str, user: User) -> Self {
+        self.tokens.insert(token.into(), Arc::new(user));
+        self
+    }
+
+    /// Notes who uses which rights. Default: nobody does.
+    pub fn recorder(mut self, recorder: Recorder) -> Self {
+        self.recorder = Some(recorder);
+        self
+    }
+
     /// A server that serves.
     pub fn build(self) -> Server {
         let world = World::new(self.epoch, self.seed);
+        let storage = self.storage.unwrap_or_else(|| Box::new(Memory::default()));
+        let guard = Guard {
+            policy: (self.access == Access::Rbac).then(|| Policy::new(&*storage)),
+            tokens: self.tokens,
+            signatures: Signatures::new(world.secret()),
+            modes: Modes::default(),
+            recorder: self.recorder,
+            aggregating: parking_lot::Mutex::new(()),
+        };
         let api = Arc::new(Api {
-            tokens: TokenKey::new(world.secret()),
-            storage: self.storage.unwrap_or_else(|| Box::new(Memory::default())),
+            guard,
+            storage,
             registry: Registry::new(),
             world,
             watchers: Arc::new(Semaphore::new(
@@ -84,7 +125,8 @@ impl Builder {
             accounts: self.accounts,
         });
         api.start();
-        Server { api }
+        let door = Door::Trusted(Arc::new(User::administrator()));
+        Server { api, door }
     }
 }
 
@@ -103,8 +145,9 @@ impl Api {
             };
             let body = json!({"metadata": {"name": name}}).to_string();
             // On a storage that was used before they are there already.
-            let _ = self.create(&target, &WriteOptions::default(), body.as_bytes(), Encoding::Json);
+            let _ = self.create(&target, &WriteOptions::own(), body.as_bytes(), Encoding::Json);
         }
         self.load_definitions();
+        self.seed_policy();
     }
 }

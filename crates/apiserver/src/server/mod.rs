@@ -14,12 +14,21 @@ use std::{
 
 use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
-use http::{HeaderName, HeaderValue, Method, Request, Response, request::Parts};
+use http::{HeaderName, HeaderValue, Method, Request, Response, header, request::Parts};
 
 pub use builder::Builder;
-use respond::refusal;
+use respond::{refusal, warn};
+use windlass_rights::Access;
 
-use crate::{body::Body, gzip, limits, media::Encoding, request::Query, status::Status, verbs::Api};
+use crate::{
+    auth::{Caller, Door, Peer, User},
+    body::Body,
+    gzip, limits,
+    media::Encoding,
+    request::Query,
+    status::Status,
+    verbs::Api,
+};
 
 /// What a request and its answer are called in logs, by the client or else by the server.
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
@@ -34,6 +43,7 @@ pub(crate) type Shared = Arc<Api>;
 #[derive(Clone)]
 pub struct Server {
     api: Shared,
+    door: Door,
 }
 
 impl Default for Server {
@@ -51,6 +61,34 @@ impl Server {
     /// A server with other than the default parts.
     pub fn builder() -> Builder {
         Builder::default()
+    }
+
+    /// The same server, asked by this user: no proof is needed, but with [`Builder::rbac`] the rights are.
+    #[must_use]
+    pub fn as_user(&self, user: User) -> Self {
+        Self {
+            api: self.api.clone(),
+            door: Door::Trusted(Arc::new(user)),
+        }
+    }
+
+    /// The same server as strangers find it: a request is made by whom its `Authorization` header proves, or by nobody in
+    /// particular.
+    #[must_use]
+    pub fn guarded(&self) -> Self {
+        self.behind(Peer::Unknown)
+    }
+
+    /// The same server for whoever is at the other end of a connection. Without RBAC, nobody is asked for proof.
+    pub(crate) fn behind(&self, peer: Peer) -> Self {
+        let door = match (&self.api.guard.policy, &self.door) {
+            (Some(_), Door::Trusted(_)) => Door::Guarded(peer),
+            (_, door) => door.clone(),
+        };
+        Self {
+            api: self.api.clone(),
+            door,
+        }
     }
 
     async fn answer<B>(self, request: Request<B>) -> Response<Body>
@@ -98,8 +136,44 @@ impl Server {
         } else {
             limits::timeout(query.text("timeout"))?
         };
-        let answer = tokio::time::timeout(limit, self.route(parts, body)).await;
+        let answer = tokio::time::timeout(limit, self.enter(parts, body)).await;
         answer.unwrap_or_else(|_| Err(Status::timeout()))
+    }
+
+    /// Lets in whoever may do what is asked for.
+    async fn enter<B>(&self, parts: &Parts, body: B) -> Result<Response<Body>, Status>
+    where
+        B: http_body::Body + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let found = self.api.authenticate(&self.door, &parts.headers)?;
+        let access = Access::of(&parts.method, parts.uri.path(), parts.uri.query());
+        let entered = self
+            .api
+            .impersonated(found.user, &access, &parts.headers)
+            .and_then(|user| {
+                self.api.authorise(&user, &access)?;
+                Ok(Arc::new(Caller { user, access }))
+            });
+        let mut answer = match entered {
+            Ok(caller) => self.route(parts, body, &caller).await,
+            Err(status) => {
+                let mut response = refusal(&status, Encoding::of_refusal(&parts.headers));
+                let sniffing = HeaderValue::from_static("nosniff");
+                response
+                    .headers_mut()
+                    .insert(header::X_CONTENT_TYPE_OPTIONS, sniffing);
+                Ok(response)
+            }
+        };
+        if let Some(warning) = found.warning {
+            let mut response =
+                answer.unwrap_or_else(|status| refusal(&status, Encoding::of_refusal(&parts.headers)));
+            warn(&mut response, warning);
+            answer = Ok(response);
+        }
+        answer
     }
 }
 

@@ -1,5 +1,7 @@
 //! From a path to what answers it.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::{Method, Response, header, request::Parts};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -11,6 +13,7 @@ use super::{
     respond::{json_response, refusal, text_response, too_many_requests, warn, with_body},
 };
 use crate::{
+    auth::{self, Caller},
     body::Body,
     limits,
     media::{self, Encoding},
@@ -26,7 +29,12 @@ use crate::{
 };
 
 impl Server {
-    pub(super) async fn route<B>(&self, parts: &Parts, body: B) -> Result<Response<Body>, Status>
+    pub(super) async fn route<B>(
+        &self,
+        parts: &Parts,
+        body: B,
+        caller: &Arc<Caller>,
+    ) -> Result<Response<Body>, Status>
     where
         B: http_body::Body + Send + 'static,
         B::Data: Send,
@@ -49,7 +57,7 @@ impl Server {
                 Ok(text_response(404, "404 page not found\n"))
             }
             Route::Resource(target) => {
-                let answer = self.resource(parts, &target, body).await;
+                let answer = self.resource(parts, &target, body, caller).await;
                 let Some(warning) = target
                     .resource
                     .defined
@@ -100,7 +108,13 @@ impl Server {
         }
     }
 
-    async fn resource<B>(&self, parts: &Parts, target: &Target, body: B) -> Result<Response<Body>, Status>
+    async fn resource<B>(
+        &self,
+        parts: &Parts,
+        target: &Target,
+        body: B,
+        caller: &Arc<Caller>,
+    ) -> Result<Response<Body>, Status>
     where
         B: http_body::Body + Send + 'static,
         B::Data: Send,
@@ -119,6 +133,11 @@ impl Server {
             )
         };
         let api = &self.api;
+        let write_options = |kind: &str| {
+            let options = WriteOptions::of(&query, &parts.headers, kind)?;
+            let caller = Some(caller.clone());
+            Ok::<_, Status>(WriteOptions { caller, ..options })
+        };
         let answer = match verb {
             Verb::Get if *target.subresource == *"log" => api.log(target, &query)?,
             Verb::Get if !matches!(&*target.subresource, "" | "status") => {
@@ -144,21 +163,23 @@ impl Server {
                 )?))
             }
             Verb::Create if target.subresource.is_empty() => {
-                let options = WriteOptions::of(&query, "CreateOptions")?;
+                let options = write_options("CreateOptions")?;
                 let encoding = Encoding::of_body(&parts.headers)?;
-                if subresources::is_binding(&target.resource) {
-                    let answer = api.bind_by_name(target, &options, &collect(body).await?, encoding)?;
-                    return api.respond(answer, target, wanted, view);
+                if auth::is_review(&target.resource) {
+                    api.review(target, &options, &collect(body).await?, encoding, caller)?
+                } else if subresources::is_binding(&target.resource) {
+                    api.bind_by_name(target, &options, &collect(body).await?, encoding)?
+                } else {
+                    api.create(target, &options, &collect(body).await?, encoding)?
                 }
-                api.create(target, &options, &collect(body).await?, encoding)?
             }
             Verb::Update if matches!(&*target.subresource, "" | "status" | "finalize") => {
-                let options = WriteOptions::of(&query, "UpdateOptions")?;
+                let options = write_options("UpdateOptions")?;
                 let encoding = Encoding::of_body(&parts.headers)?;
                 api.update(target, &options, &collect(body).await?, encoding)?
             }
             Verb::Patch if matches!(&*target.subresource, "" | "status") => {
-                let options = WriteOptions::of(&query, "PatchOptions")?;
+                let options = write_options("PatchOptions")?;
                 let kind = PatchKind::of_body(&parts.headers, &target.resource)?;
                 api.patch(target, &options, &collect(body).await?, kind)?
             }
@@ -176,7 +197,7 @@ impl Server {
                 }
             }
             Verb::Create | Verb::Update | Verb::Patch => {
-                let options = WriteOptions::of(&query, "UpdateOptions")?;
+                let options = write_options("UpdateOptions")?;
                 let input = if verb == Verb::Patch {
                     Input::Patch(
                         collect(body).await?,

@@ -9,6 +9,16 @@ use serde_json::{Map, Value, json};
 
 use crate::{crd, object::Object, registry::Resource};
 
+/// What the server fills in as soon as it has read an object, so that its writer comes to own it.
+pub(crate) fn default(resource: &Resource, object: &mut Object) {
+    match (&*resource.group, &*resource.kind) {
+        ("", "Namespace") if !object.name().is_empty() => label_namespace(object),
+        ("apps", "DaemonSet") => workloads::note_template(object),
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => crd::complete(object),
+        _ => {}
+    }
+}
+
 /// The status that a new object begins with; none if the client may bring one.
 pub(crate) fn first_status(resource: &Resource, object: &Object, now: &str) -> Option<Value> {
     Some(match (&*resource.group, &*resource.kind) {
@@ -32,6 +42,7 @@ pub(crate) fn prepare_create(resource: &Resource, object: &mut Object) {
         ("apps", "DaemonSet") => workloads::count_template(object, None),
         ("coordination.k8s.io", "Lease") => drop_disabled(object),
         ("", "Pod") => pods::shorten_negative_grace(object),
+        ("", "Service") => services::list_address(object),
         ("", "Namespace") => {
             let spec = object.fields_mut().entry("spec").or_insert_with(|| json!({}));
             let finalizers = spec["finalizers"].as_array().cloned().unwrap_or_default();

@@ -26,7 +26,10 @@ pub(super) fn generate_selector(job: &mut Object) {
         ("job-name", &name),
         ("batch.kubernetes.io/job-name", &name),
     ] {
-        template["labels"][key] = value.as_str().into();
+        // What the template says otherwise is for the rules to refuse.
+        if template["labels"][key].is_null() {
+            template["labels"][key] = value.as_str().into();
+        }
     }
     if !spec["selector"].is_object() {
         spec["selector"] = json!({});
@@ -49,6 +52,20 @@ pub(super) fn label_job(job: &mut Object) {
     let own = job.metadata().get("labels").and_then(Value::as_object);
     if own.is_none_or(|own| own.iter().all(|(key, value)| labels.get(key) == Some(value))) {
         job.set_meta("labels", labels);
+    }
+}
+
+/// A daemon set that does not say how many templates it has had is taken to have had none.
+pub(super) fn note_template(set: &mut Object) {
+    let annotations = set
+        .metadata_mut()
+        .entry("annotations")
+        .or_insert_with(|| json!({}));
+    if annotations
+        .get(TEMPLATE_GENERATION)
+        .is_none_or(|count| !count.is_string())
+    {
+        annotations[TEMPLATE_GENERATION] = "0".into();
     }
 }
 

@@ -9,7 +9,7 @@ use crate::{
     object::Object,
     request::Target,
     status::Status,
-    verbs::{Answer, Api, WriteOptions},
+    verbs::{Answer, Api, Generation, WriteOptions},
 };
 
 impl Api {
@@ -65,7 +65,7 @@ impl Api {
             .pointer("/metadata/annotations")
             .and_then(Value::as_object);
         let uid = text("/metadata/uid");
-        self.modify(target, options, |pod| {
+        self.modify(target, options, Generation::Stays, |pod| {
             let refuse = |why: String| Err(Status::binding_conflict(&target.name, &why));
             if !uid.is_empty() && uid != pod.meta("uid") {
                 return refuse(format!(

@@ -9,7 +9,7 @@ use crate::{
     request::{Query, Target},
     selector::LabelSelector,
     status::Status,
-    verbs::{Answer, Api, DeleteOptions, WriteOptions},
+    verbs::{Answer, Api, DeleteOptions, Generation, WriteOptions},
 };
 
 /// How many evictions a budget may wait for to be confirmed.
@@ -27,7 +27,7 @@ impl Api {
             self.ask_budgets(target, &pod, deletion.dry_run)?;
         }
         if !deletion.dry_run {
-            self.modify(target, options, |pod| {
+            self.modify(target, options, Generation::Stays, |pod| {
                 set_condition(
                     pod,
                     json!({
@@ -91,9 +91,9 @@ impl Api {
         };
         let options = WriteOptions {
             dry_run,
-            ..WriteOptions::default()
+            ..WriteOptions::own()
         };
-        self.modify(&one, &options, |budget| {
+        self.modify(&one, &options, Generation::Stays, |budget| {
             self.take_disruption(budget, &target.name)
         })?;
         Ok(())

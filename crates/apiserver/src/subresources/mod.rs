@@ -21,7 +21,6 @@ use crate::{
 };
 
 pub(crate) use scale::ScalePaths;
-pub(crate) use token::TokenKey;
 
 /// The body of a request for a subresource, read as far as its verb says.
 pub(crate) enum Input {

@@ -13,7 +13,7 @@ use crate::{
     schema::{FieldError, Problem},
     selector::LabelSelector,
     status::Status,
-    verbs::{Answer, Api},
+    verbs::{Answer, Api, Generation},
 };
 
 /// Where a kind keeps what its scale shows, as JSON pointers.
@@ -88,7 +88,7 @@ impl Api {
         let (target, options) = (request.target, request.options);
         let resource = &target.resource;
         let paths = ScalePaths::of(resource);
-        let entry = self.modify(target, options, |object| {
+        let entry = self.modify(target, options, Generation::Counts, |object| {
             let mut current = scale(object, resource);
             let unset = resource.custom
                 && Value::Object(object.fields().clone())
@@ -123,7 +123,11 @@ impl Api {
                 let errors = [FieldError::new("spec.replicas", problem)];
                 return Err(Status::invalid("autoscaling", "Scale", &target.name, &errors));
             }
+            let before = scale(object, resource);
             set(object.fields_mut(), &paths.wanted, replicas.into());
+            let after = scale(object, resource);
+            let account = self.account_for_scale(resource, options, object.account(), [&before, &after]);
+            object.set_account(account);
             Ok(())
         })?;
         Ok(Answer::value(200, &scale(&entry, resource)))
@@ -148,7 +152,7 @@ fn check_paths(object: &Object, resource: &Resource) -> Result<(), Status> {
 /// What the scale of an object shows.
 fn scale(object: &Object, resource: &Resource) -> Value {
     let paths = ScalePaths::of(resource);
-    let whole = object.clone().into_value();
+    let whole = object.clone().into_tree();
     let mut metadata = Map::new();
     for key in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
         if let Some(value) = object.metadata().get(key) {

@@ -1,14 +1,10 @@
 //! `serviceaccounts/token`: a token with which a pod, or whoever acts for one, says who it is.
-//!
-//! Tokens are JWTs as a real server makes them, signed with a key of the server's own (Ed25519, whose signatures depend on
-//! nothing but key and text, so that a seeded server gives the same tokens again).
 
-use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
-use ring::signature::Ed25519KeyPair;
 use serde_json::{Value, json};
 
 use super::Request;
 use crate::{
+    auth::ISSUER,
     media::Encoding,
     object::Object,
     request::Target,
@@ -19,32 +15,9 @@ use crate::{
     world::rfc3339,
 };
 
-/// Who issues the tokens, and whom they are for where the client does not say.
-const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
-
 /// How long a token is good for where the client does not say, and at least.
 const DEFAULT_SECONDS: i64 = 3600;
 const LEAST_SECONDS: i64 = 600;
-
-/// Signs the tokens of one server.
-pub(crate) struct TokenKey(Ed25519KeyPair);
-
-impl TokenKey {
-    pub(crate) fn new(seed: [u8; 32]) -> Self {
-        Self(Ed25519KeyPair::from_seed_unchecked(&seed).expect("a seed has 32 bytes"))
-    }
-
-    fn sign(&self, claims: &Value) -> String {
-        let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
-        let text = format!(
-            "{}.{}",
-            part(&json!({"alg": "EdDSA", "kid": "windlass"})),
-            part(claims)
-        );
-        let signature = URL_SAFE_NO_PAD.encode(self.0.sign(text.as_bytes()));
-        format!("{text}.{signature}")
-    }
-}
 
 impl Api {
     pub(super) fn request_token(&self, request: Request<'_>, encoding: Encoding) -> Result<Answer, Status> {
@@ -68,7 +41,7 @@ impl Api {
         };
         let now = self.world.now();
         let expires = now + std::time::Duration::from_secs(seconds.unsigned_abs());
-        let token = self.tokens.sign(&json!({
+        let token = self.guard.signatures.sign(&json!({
             "aud": audiences,
             "exp": expires.as_second(),
             "iat": now.as_second(),

@@ -6,15 +6,15 @@ use super::FieldValidation;
 use crate::{
     crd, defaults, golang,
     media::{self, Encoding},
-    object::Object,
+    object::{Account, Object},
     registry::{Resource, is_kind},
     schema::{self, FieldError, Problem, Source},
     status::Status,
-    validation, yaml,
+    strategies, validation, yaml,
 };
 
 /// Reads a body as an object of the target's kind, and drops what its schema does not know.
-pub(super) fn decode(
+pub(crate) fn decode(
     resource: &Resource,
     body: &[u8],
     encoding: Encoding,
@@ -40,6 +40,8 @@ pub(super) fn conform(
     resource: &Resource,
     source: Source,
 ) -> Result<(Object, Vec<String>), String> {
+    // An empty list is no list to Go's encoder, but here it has a meaning.
+    let forgets = value["metadata"].get("managedFields") == Some(&Value::Array(Vec::new()));
     let mut unknown = if resource.custom {
         crd::accept(resource, &mut value)?
     } else {
@@ -50,7 +52,11 @@ pub(super) fn conform(
     };
     let mut object =
         Object::new(value).ok_or("json: cannot unmarshal into an object with metadata".to_owned())?;
+    if forgets {
+        object.set_account(Account::Said(Value::Array(Vec::new())));
+    }
     defaults::fill(resource, &mut object);
+    strategies::default(resource, &mut object);
     if !resource.custom {
         unknown.sort_unstable();
     }

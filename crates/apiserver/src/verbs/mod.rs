@@ -7,36 +7,44 @@
 //! Nothing here knows a kind by name; what is particular stands in [`crate::registry::Strategy`] and
 //! [`crate::particular`].
 
+mod accounts;
+mod commit;
 mod conform;
+mod create;
 mod delete;
 mod options;
 mod paging;
+mod prepare;
 mod read;
+mod update;
 mod watch;
-mod write;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::Value;
 
-pub(crate) use conform::{check_body_kind, normalize};
+pub(crate) use commit::Generation;
+pub(crate) use conform::{check_body_kind, decode, normalize};
 pub(crate) use options::{DeleteOptions, FieldValidation, ListOptions, WriteOptions};
 pub(crate) use read::Page;
 pub(crate) use watch::WatchStream;
 
 use crate::{
     admission::Accounts,
+    auth::Guard,
     crd,
     registry::{Registry, Resource},
     request::Target,
     schema::FieldError,
     status::Status,
     storage::{Entry, Key, Storage},
-    subresources::TokenKey,
     versions,
     world::World,
 };
+
+/// How often a write that names no revision is tried again after losing a race.
+const RACES: usize = 100;
 
 /// The state of one server, and the verbs on it.
 pub(crate) struct Api {
@@ -45,8 +53,8 @@ pub(crate) struct Api {
     pub(crate) world: World,
     /// One permit for each watch that may be open.
     pub(crate) watchers: Arc<tokio::sync::Semaphore>,
-    /// Signs the tokens of service accounts.
-    pub(crate) tokens: TokenKey,
+    /// Decides about access.
+    pub(crate) guard: Guard,
     /// Held while what is served is brought in line with a stored definition.
     pub(crate) definitions: parking_lot::Mutex<()>,
     /// Held while a service is given addresses and ports, and until it is written.

@@ -1,8 +1,13 @@
 //! The options that ride on a request's query or body.
 
+use std::sync::Arc;
+
+use http::HeaderMap;
 use serde_json::{Value, json};
 
 use crate::{
+    auth::Caller,
+    patch::PatchKind,
     request::Query,
     schema::{FieldError, Problem},
     status::Status,
@@ -23,11 +28,27 @@ pub(crate) enum FieldValidation {
 pub(crate) struct WriteOptions {
     pub(crate) dry_run: bool,
     pub(crate) field_validation: FieldValidation,
+    /// Whose write it is; the server's own have none.
+    pub(crate) caller: Option<Arc<Caller>>,
+    /// Who writes: what the client calls itself for this, or the first word of its user agent.
+    pub(crate) manager: Box<str>,
+    /// Whether the client said who it is.
+    pub(crate) named: bool,
+    /// Whether an apply takes what others own.
+    pub(crate) force: bool,
 }
 
 impl WriteOptions {
+    /// The options of what the server does itself.
+    pub(crate) fn own() -> Self {
+        Self {
+            manager: "kube-apiserver".into(),
+            ..Self::default()
+        }
+    }
+
     /// `kind` is what the real server calls them in a refusal: `CreateOptions`, `UpdateOptions`, `PatchOptions`.
-    pub(crate) fn of(query: &Query, kind: &str) -> Result<Self, Status> {
+    pub(crate) fn of(query: &Query, headers: &HeaderMap, kind: &str) -> Result<Self, Status> {
         let field_validation = match query.text("fieldValidation") {
             None | Some("Warn") => FieldValidation::Warn,
             Some("Ignore") => FieldValidation::Ignore,
@@ -38,11 +59,76 @@ impl WriteOptions {
                 return Err(refused(kind, "fieldValidation", problem));
             }
         };
+        let is_apply = kind == "PatchOptions" && PatchKind::is_apply(headers);
+        let force = query.text("force").map(|_| query.flag("force"));
+        let manager = query.text("fieldManager");
+        check_manager(manager, is_apply, force, kind)?;
+        let agent = || {
+            let agent = headers.get(http::header::USER_AGENT)?.to_str().ok();
+            agent.map(manager_of_agent)
+        };
         Ok(Self {
             dry_run: dry_run(query.all("dryRun"), kind)?,
             field_validation,
+            caller: None,
+            manager: manager.map(Into::into).or_else(agent).unwrap_or_default(),
+            named: manager.is_some(),
+            force: force.unwrap_or(false),
         })
     }
+}
+
+/// The longest name that a manager may have, in bytes.
+const MANAGER: usize = 128;
+
+fn check_manager(
+    manager: Option<&str>,
+    is_apply: bool,
+    force: Option<bool>,
+    kind: &str,
+) -> Result<(), Status> {
+    let mut errors = Vec::new();
+    if kind == "PatchOptions" {
+        if !is_apply && force.is_some() {
+            let why = "may not be specified for non-apply patch".to_owned();
+            errors.push(FieldError::new("force", Problem::Forbidden(why)));
+        }
+        if is_apply && manager.is_none() {
+            let why = "is required for apply patch".to_owned();
+            errors.push(FieldError::new("fieldManager", Problem::Required(why)));
+        }
+    }
+    let name = manager.unwrap_or_default();
+    if name.len() > MANAGER {
+        errors.push(FieldError::new("fieldManager", Problem::TooLong(MANAGER as u64)));
+    }
+    if let Some(place) = name.char_indices().find(|(_, letter)| !is_printable(*letter)) {
+        let why = format!("invalid character {:?} (at position {})", place.1, place.0);
+        let problem = Problem::Invalid(name.into(), why);
+        errors.push(FieldError::new("fieldManager", problem));
+    }
+    if errors.is_empty() {
+        return Ok(());
+    }
+    Err(Status::invalid("meta.k8s.io", kind, "", &errors))
+}
+
+/// What can be seen, and the space.
+fn is_printable(letter: char) -> bool {
+    !letter.is_control() && (letter == ' ' || !letter.is_whitespace())
+}
+
+/// The first word of a user agent, as far as it can be printed.
+fn manager_of_agent(agent: &str) -> Box<str> {
+    let word = agent.split('/').next().unwrap_or_default();
+    let mut name = String::with_capacity(word.len());
+    for letter in word.chars().filter(|letter| is_printable(*letter)) {
+        if name.len() + letter.len_utf8() > MANAGER {
+            break;
+        }
+        name.push(letter);
+    }
+    name.into()
 }
 
 fn dry_run(values: &[String], kind: &str) -> Result<bool, Status> {

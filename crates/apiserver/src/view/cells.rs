@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{JsonPath, age, pods};
+use super::{JsonPath, age, pods, quota};
 use crate::{registry::Resource, selector::LabelSelector};
 
 /// The cells of one object, one for each column of its kind.
@@ -120,6 +120,10 @@ impl Shown<'_> {
                     labels(self.object.pointer("/template/metadata/labels")).into(),
                 ]
             }
+            ("", "ResourceQuota") => {
+                let [requests, limits] = quota::columns(self.object);
+                vec![name, requests, limits, age]
+            }
             ("", "ReplicationController") => vec![
                 name,
                 self.number("/spec/replicas").into(),
@@ -130,10 +134,6 @@ impl Shown<'_> {
                 images,
                 labels(self.object.pointer("/spec/selector")).into(),
             ],
-            ("", "ResourceQuota") => {
-                let [requests, limits] = self.quota();
-                vec![name, requests.into(), limits.into(), age]
-            }
             ("", "Secret") => vec![name, self.text("/type").into(), self.count("/data").into(), age],
             ("", "ServiceAccount") | ("resource.k8s.io", "DeviceClass" | "ResourceClaimTemplate") => {
                 vec![name, age]
@@ -298,22 +298,6 @@ impl Shown<'_> {
             // The kinds without a table of their own show when they were made.
             _ => vec![name, self.text("/metadata/creationTimestamp").into()],
         }
-    }
-
-    /// What is used of a quota, and what it allows: requests first, then limits.
-    fn quota(&self) -> [String; 2] {
-        let hard = self.object.pointer("/status/hard").and_then(Value::as_object);
-        let mut columns = [Vec::new(), Vec::new()];
-        for (name, most) in hard.into_iter().flatten() {
-            let used = self
-                .object
-                .pointer("/status/used")
-                .and_then(|used| used.get(name));
-            let used = used.map_or_else(|| "0".to_owned(), shown_quantity);
-            columns[usize::from(name.starts_with("limits."))]
-                .push(format!("{name}: {used}/{}", shown_quantity(most)));
-        }
-        columns.map(|column| column.join(", "))
     }
 
     fn node(&self) -> Vec<Value> {

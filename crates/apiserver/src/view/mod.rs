@@ -8,6 +8,7 @@ mod cells;
 mod columns;
 mod json_path;
 mod pods;
+mod quota;
 
 use bytes::Bytes;
 use http::HeaderMap;

@@ -1,0 +1,440 @@
+//! Keeping account of every write: an object's `managedFields` after it.
+//!
+//! ```text
+//!   update:  old ── compare ──► new            what changed is the writer's, and nobody else's any more
+//!
+//!   apply:   live ── merge ◄── configuration   what the configuration says is the applier's
+//!              │       │
+//!              │       └─ prune: what it said last time, says no longer, and nobody else owns, goes
+//!              └─ compare ──► conflicts: what others own and this would change
+//! ```
+
+use std::{borrow::Cow, sync::LazyLock};
+
+use serde_json::Value;
+
+use super::{
+    Comparison, Element, Malformed, Managed, Manager, Operation, Set, Shape, compare,
+    compare::is_same,
+    extract,
+    extract::extract_all,
+    managed::Entry,
+    merge::{merge, remove, with_named},
+    set::Branch,
+};
+
+/// Objects of one kind, at the versions that their managers write at.
+pub(crate) trait Versions {
+    /// What objects look like at a version of the kind; none for a version that is not served.
+    fn shape<'a>(&'a self, version: &str) -> Option<Shape<'a>>;
+
+    /// An object at another version.
+    fn convert(&self, object: &Value, version: &str) -> Option<Value>;
+
+    /// The fields that this way of writing never touches, at a version.
+    fn reset(&self, version: &str) -> Set<'static>;
+}
+
+/// A write that is to be accounted for.
+#[derive(Clone, Copy)]
+pub(crate) struct Writer<'a, V> {
+    pub(crate) name: &'a str,
+    /// The version of the objects that are compared.
+    pub(crate) version: &'a str,
+    pub(crate) subresource: &'a str,
+    pub(crate) now: &'a str,
+    pub(crate) versions: &'a V,
+}
+
+/// No account can be kept of an object: a list's items cannot be told apart, or it has fields that a version lacks at
+/// which one of its managers writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unaccountable;
+
+/// What came of an apply.
+pub(crate) struct Applied<'a> {
+    /// The object as it should be; none if it is so already.
+    pub(crate) object: Option<Value>,
+    pub(crate) managed: Managed<'a>,
+}
+
+/// Why nothing was applied.
+#[derive(Debug)]
+pub(crate) enum Refused {
+    /// What the applier would change belongs to others.
+    Conflicts(Conflicts),
+    Malformed(Malformed),
+    Unaccountable,
+}
+
+impl From<Unaccountable> for Refused {
+    fn from(_: Unaccountable) -> Self {
+        Self::Unaccountable
+    }
+}
+
+/// Fields that others own, by manager.
+#[derive(Debug, Default)]
+pub(crate) struct Conflicts(pub(crate) Vec<(String, Vec<String>)>);
+
+/// What nobody owns: the server's own, and what names the object.
+const SERVERS_OWN: [&[&str]; 12] = [
+    &["apiVersion"],
+    &["kind"],
+    &["metadata"],
+    &["metadata", "name"],
+    &["metadata", "namespace"],
+    &["metadata", "creationTimestamp"],
+    &["metadata", "selfLink"],
+    &["metadata", "uid"],
+    &["metadata", "clusterName"],
+    &["metadata", "generation"],
+    &["metadata", "managedFields"],
+    &["metadata", "resourceVersion"],
+];
+
+fn strip(set: &mut Set<'_>) {
+    static OWN: LazyLock<Set<'static>> = LazyLock::new(|| Set::of_paths(&SERVERS_OWN));
+    set.subtract(&OWN);
+}
+
+impl<'a, V: Versions> Writer<'a, V> {
+    fn shape(&self) -> Shape<'a> {
+        self.versions.shape(self.version).unwrap_or(Shape::Deduced)
+    }
+
+    fn manager(&self, operation: Operation) -> Manager<'a> {
+        let name = if self.name.is_empty() {
+            "unknown"
+        } else {
+            self.name
+        };
+        Manager {
+            name: Cow::Borrowed(name),
+            operation,
+            version: Cow::Borrowed(if operation == Operation::Update {
+                self.version
+            } else {
+                ""
+            }),
+            subresource: Cow::Borrowed(self.subresource),
+        }
+    }
+
+    /// What two states differ in at a version, without what this way of writing never touches.
+    fn compare<'v>(
+        &self,
+        version: &str,
+        shape: Shape<'v>,
+        old: &'v Value,
+        new: &'v Value,
+    ) -> Result<Comparison<'v>, Unaccountable> {
+        let mut comparison = compare(shape, old, new).ok_or(Unaccountable)?;
+        let reset = self.versions.reset(version);
+        comparison.removed.subtract_whole(&reset);
+        comparison.changed.subtract_whole(&reset);
+        Ok(comparison)
+    }
+
+    /// The account after an object was created, or of one of which none was kept.
+    pub(crate) fn create(&self, blank: &'a Value, new: &'a Value) -> Result<Managed<'a>, Unaccountable> {
+        let mut managed = Managed::default();
+        let comparison = self.compare(self.version, self.shape(), blank, new)?;
+        self.note(&mut managed, comparison.changed);
+        Ok(managed)
+    }
+
+    /// The account after an update; none if it stays as it is.
+    pub(crate) fn update(
+        &self,
+        old: &'a Value,
+        new: &'a Value,
+        managed: impl FnOnce() -> Managed<'a>,
+    ) -> Result<Option<Managed<'a>>, Unaccountable> {
+        let own = self.compare(self.version, self.shape(), old, new)?;
+        if own.is_empty() {
+            return Ok(None);
+        }
+        let mut managed = managed();
+        // An object of which no account is kept gets none until it is applied.
+        if managed.is_empty() {
+            return Ok(None);
+        }
+        self.reconcile(&mut managed);
+        self.yield_fields(&mut managed, None, &own, [old, new])?;
+        self.note(&mut managed, own.changed);
+        managed.cap();
+        Ok(Some(managed))
+    }
+
+    /// Takes from all managers but one what others changed. Returns what was taken because it changed.
+    fn yield_fields(
+        &self,
+        managed: &mut Managed<'a>,
+        but: Option<&Manager<'_>>,
+        own: &Comparison<'_>,
+        states: [&Value; 2],
+    ) -> Result<Vec<(Manager<'a>, Set<'a>)>, Unaccountable> {
+        let converted = self.converted(managed, states)?;
+        let mut others = Vec::with_capacity(converted.len());
+        for (version, [old, new]) in &converted {
+            let shape = self.versions.shape(version).unwrap_or(Shape::Deduced);
+            others.push((version, self.compare(version, shape, old, new)?));
+        }
+        let mut taken = Vec::new();
+        managed.0.retain_mut(|entry| {
+            if but.is_some_and(|but| entry.manager == *but) {
+                return true;
+            }
+            let comparison = if entry.version == self.version {
+                own
+            } else {
+                match others.iter().find(|(version, _)| **version == entry.version) {
+                    Some((_, comparison)) => comparison,
+                    // Of a version that is not served any more nothing can be said.
+                    None => return false,
+                }
+            };
+            let changed = entry.fields.intersection(&comparison.changed);
+            entry.fields.subtract(&comparison.changed);
+            entry.fields.subtract(&comparison.removed);
+            if !changed.is_empty() {
+                taken.push((entry.manager.clone(), changed));
+            }
+            !entry.fields.is_empty()
+        });
+        Ok(taken)
+    }
+
+    /// Adds what the writer changed to what it owns.
+    fn note(&self, managed: &mut Managed<'a>, mut changed: Set<'a>) {
+        strip(&mut changed);
+        if changed.is_empty() {
+            return;
+        }
+        let manager = self.manager(Operation::Update);
+        let now = Some(Cow::Borrowed(self.now));
+        match managed.find(&manager) {
+            Some(place) => {
+                let entry = &mut managed.0[place];
+                entry.fields = std::mem::take(&mut entry.fields).union(changed);
+                entry.time = now;
+            }
+            None => managed.0.push(Entry {
+                manager,
+                version: Cow::Borrowed(self.version),
+                time: now,
+                fields: changed,
+            }),
+        }
+    }
+
+    /// Objects at the other versions that managers write at, as far as these are served.
+    fn converted<const N: usize>(
+        &self,
+        managed: &Managed<'_>,
+        objects: [&Value; N],
+    ) -> Result<Vec<(String, [Value; N])>, Unaccountable> {
+        let mut converted: Vec<(String, [Value; N])> = Vec::new();
+        for entry in &managed.0 {
+            if entry.version == self.version || converted.iter().any(|(known, _)| *known == entry.version) {
+                continue;
+            }
+            let Some(shape) = self.versions.shape(&entry.version) else {
+                continue;
+            };
+            let all = objects.map(|object| self.versions.convert(object, &entry.version));
+            if all.iter().all(Option::is_some) {
+                let all = all.map(Option::unwrap_or_default);
+                if all.iter().any(|object| extract(shape, object).is_err()) {
+                    return Err(Unaccountable);
+                }
+                converted.push((entry.version.to_string(), all));
+            }
+        }
+        Ok(converted)
+    }
+
+    /// Brings what is owned in line with schemas that have changed since it was noted.
+    fn reconcile(&self, managed: &mut Managed<'a>) {
+        for entry in &mut managed.0 {
+            if let Some(shape) = self
+                .versions
+                .shape(&entry.version)
+                .filter(|shape| shape.may_change())
+            {
+                reconcile(shape, &mut entry.fields);
+            }
+        }
+    }
+
+    /// Applies a configuration to an object.
+    pub(crate) fn apply(
+        &self,
+        live: &Value,
+        config: &'a Value,
+        mut managed: Managed<'a>,
+        conflicts: OnConflict<'_>,
+    ) -> Result<Applied<'a>, Refused> {
+        let shape = self.shape();
+        let mut fields = extract(shape, config).map_err(Refused::Malformed)?;
+        fields.subtract_whole(&self.versions.reset(self.version));
+        self.reconcile(&mut managed);
+        let manager = self.manager(Operation::Apply);
+        let version = Cow::Borrowed(self.version);
+        let last = match managed.find(&manager) {
+            Some(place) => {
+                let entry = &mut managed.0[place];
+                let last = (
+                    std::mem::replace(&mut entry.version, version),
+                    std::mem::replace(&mut entry.fields, fields),
+                );
+                Some(last)
+            }
+            None => {
+                managed.0.push(Entry {
+                    manager: manager.clone(),
+                    version,
+                    time: None,
+                    fields,
+                });
+                None
+            }
+        };
+        let mut object = merge(shape, live, config);
+        if let Some((version, last)) = last {
+            object = self.prune(object, &managed, &manager, &version, &last);
+        }
+        let comparison = self.compare(self.version, shape, live, &object)?;
+        let taken = self.yield_fields(&mut managed, Some(&manager), &comparison, [live, &object])?;
+        if !taken.is_empty() {
+            conflicts.judge(taken).map_err(Refused::Conflicts)?;
+        }
+        drop(comparison);
+        let is_new = !is_same(live, &object);
+        if let Some(place) = managed.find(&manager) {
+            let entry = &mut managed.0[place];
+            strip(&mut entry.fields);
+            if is_new {
+                entry.time = Some(Cow::Borrowed(self.now));
+            }
+        }
+        managed.drop_empty();
+        Ok(Applied {
+            object: is_new.then_some(object),
+            managed,
+        })
+    }
+
+    /// Takes out what the applier owned last time, and now nobody does.
+    fn prune(
+        &self,
+        merged: Value,
+        managed: &Managed<'_>,
+        manager: &Manager<'_>,
+        version: &str,
+        last: &Set<'_>,
+    ) -> Value {
+        let kept = managed.find(manager).map(|place| &managed.0[place]);
+        if last.is_empty() || kept.is_some_and(|now| now.version == version && now.fields.contains(last)) {
+            return merged;
+        }
+        let (Some(shape), Some(at_last)) = (self.versions.shape(version), self.at(&merged, version)) else {
+            return merged;
+        };
+        let named = with_named(Some(shape), last);
+        let mut pruned = remove(shape, at_last.clone(), &named);
+        // First at the version that it was pruned at: conversions may need what was taken out.
+        let mut versions: Vec<&str> = managed.0.iter().map(|entry| &*entry.version).collect();
+        versions.sort_unstable_by_key(|other| (*other != version, *other));
+        versions.dedup();
+        for owned_at in versions {
+            let owned = managed
+                .0
+                .iter()
+                .filter(|entry| entry.version == owned_at)
+                .fold(Set::default(), |all, entry| all.union(entry.fields.clone()));
+            pruned = self.add_back(&merged, pruned, owned_at, &owned);
+        }
+        let Some(pruned) = self.at(&pruned, version) else {
+            return merged;
+        };
+        let present = with_named(Some(shape), &extract_all(shape, &pruned));
+        let mut gone = with_named(Some(shape), &extract_all(shape, &at_last));
+        gone.subtract(&present);
+        let gone = gone.intersection(&named);
+        let pruned = remove(shape, at_last.clone(), &gone);
+        self.at(&pruned, self.version).unwrap_or(merged)
+    }
+
+    /// Puts back into a pruned object what others own.
+    fn add_back(&self, merged: &Value, pruned: Value, version: &str, owned: &Set<'_>) -> Value {
+        let (Some(shape), Some(merged), Some(at_version)) = (
+            self.versions.shape(version),
+            self.at(merged, version),
+            self.at(&pruned, version),
+        ) else {
+            return pruned;
+        };
+        let mut gone = with_named(Some(shape), &extract_all(shape, &merged));
+        gone.subtract(&with_named(Some(shape), &extract_all(shape, &at_version)));
+        gone.subtract(&with_named(Some(shape), owned));
+        remove(shape, merged.clone(), &gone)
+    }
+
+    /// An object at a version, whatever version it is at.
+    fn at(&self, object: &Value, version: &str) -> Option<Value> {
+        if object["apiVersion"] == version {
+            return Some(object.clone());
+        }
+        self.versions.convert(object, version)
+    }
+}
+
+/// What becomes of an apply that changes what others own.
+pub(crate) enum OnConflict<'a> {
+    /// It takes it.
+    Force,
+    /// It is refused.
+    Refuse,
+    /// It is refused, unless all of it is in this set.
+    Allow(&'a Set<'a>),
+}
+
+impl OnConflict<'_> {
+    fn judge(&self, mut taken: Vec<(Manager<'_>, Set<'_>)>) -> Result<(), Conflicts> {
+        match self {
+            Self::Force => return Ok(()),
+            Self::Refuse => {}
+            Self::Allow(allowed) => {
+                for (_, fields) in &mut taken {
+                    fields.subtract(allowed);
+                }
+                taken.retain(|(_, fields)| !fields.is_empty());
+                if taken.is_empty() {
+                    return Ok(());
+                }
+            }
+        }
+        taken.sort_by_cached_key(|(manager, _)| manager.text());
+        let named = |(manager, fields): (Manager<'_>, Set<'_>)| (manager.shown(), fields.paths());
+        Err(Conflicts(taken.into_iter().map(named).collect()))
+    }
+}
+
+/// Makes one field of what was owned by parts, where it is one field now.
+fn reconcile(shape: Shape<'_>, fields: &mut Set<'_>) {
+    fields.change(|element, branch| {
+        let inner = match element {
+            Element::Field(name) => shape.field(name).map(|field| field.shape),
+            Element::Key(_) | Element::Item(_) | Element::Index(_) => Some(shape.items()),
+        };
+        if let Some(inner) = inner.filter(|_| !branch.below.is_empty()) {
+            if inner.is_one_field() {
+                *branch = Branch::MEMBER;
+            } else {
+                reconcile(inner, &mut branch.below);
+            }
+        }
+    });
+}

@@ -1,0 +1,212 @@
+//! One step of the way to a field: a name, the key of a list's item, or the item itself.
+
+use std::{borrow::Cow, cmp::Ordering, fmt};
+
+use serde_json::Value;
+
+use crate::golang;
+
+/// A step into an object.
+#[derive(Clone, Debug)]
+pub(crate) enum Element<'a> {
+    /// `f:spec`
+    Field(Cow<'a, str>),
+    /// `k:{"name":"x"}`, the fields in the order of their names.
+    Key(Vec<(Cow<'a, str>, Cow<'a, Value>)>),
+    /// `v:"x"`
+    Item(Cow<'a, Value>),
+    /// `i:0`
+    Index(i64),
+}
+
+impl<'a> Element<'a> {
+    pub(super) fn field(name: &'a str) -> Self {
+        Self::Field(Cow::Borrowed(name))
+    }
+
+    /// Reads a step as it is written in `fieldsV1`; none for a kind of step that a later version may have.
+    pub(super) fn parse(text: Cow<'a, str>) -> Result<Option<Self>, String> {
+        let (kind, rest) = match text.as_bytes() {
+            [kind, b':', ..] => (*kind, &text[2..]),
+            [_, _, ..] => return Err(format!("missing colon: {text}")),
+            _ => return Err("key must be 2 characters long:".to_owned()),
+        };
+        let broken = |error: serde_json::Error| error.to_string();
+        Ok(Some(match kind {
+            b'f' => Self::Field(match text {
+                Cow::Borrowed(text) => Cow::Borrowed(&text[2..]),
+                Cow::Owned(mut text) => Cow::Owned(text.split_off(2)),
+            }),
+            b'v' => Self::Item(Cow::Owned(serde_json::from_str(rest).map_err(broken)?)),
+            b'k' => {
+                let fields: serde_json::Map<String, Value> = serde_json::from_str(rest).map_err(broken)?;
+                let owned = |(name, value)| (Cow::Owned(name), Cow::Owned(value));
+                Self::Key(fields.into_iter().map(owned).collect())
+            }
+            b'i' => Self::Index(rest.parse().map_err(|_| format!("not a number: {rest}"))?),
+            _ => return Ok(None),
+        }))
+    }
+
+    /// Writes the step as the name of a field of `fieldsV1`, quotes included.
+    pub(super) fn write(&self, json: &mut Vec<u8>) {
+        match self {
+            Self::Field(name) => {
+                json.extend_from_slice(b"\"f:");
+                write_escaped(json, name);
+                json.push(b'"');
+            }
+            Self::Key(fields) => {
+                let mut text = Vec::with_capacity(64);
+                text.push(b'{');
+                for (index, (name, value)) in fields.iter().enumerate() {
+                    if index > 0 {
+                        text.push(b',');
+                    }
+                    write_json(&mut text, &**name);
+                    text.push(b':');
+                    write_json(&mut text, &**value);
+                }
+                text.push(b'}');
+                write_text(json, "k:", &text);
+            }
+            Self::Item(value) => {
+                let mut text = Vec::with_capacity(32);
+                write_json(&mut text, &**value);
+                write_text(json, "v:", &text);
+            }
+            Self::Index(index) => json.extend_from_slice(format!("\"i:{index}\"").as_bytes()),
+        }
+    }
+
+    fn rank(&self) -> u8 {
+        match self {
+            Self::Field(_) => 0,
+            Self::Key(_) => 1,
+            Self::Item(_) => 2,
+            Self::Index(_) => 3,
+        }
+    }
+}
+
+fn write_json<T: serde::Serialize + ?Sized>(json: &mut Vec<u8>, value: &T) {
+    serde_json::to_writer(json, value).expect("writing to memory does not fail");
+}
+
+/// Text inside quotes that are written already.
+fn write_escaped(json: &mut Vec<u8>, text: &str) {
+    if text
+        .bytes()
+        .all(|byte| byte >= b' ' && !matches!(byte, b'"' | b'\\'))
+    {
+        json.extend_from_slice(text.as_bytes());
+        return;
+    }
+    let mut quoted = Vec::with_capacity(text.len() + 8);
+    write_json(&mut quoted, text);
+    json.extend_from_slice(&quoted[1..quoted.len() - 1]);
+}
+
+/// JSON inside a string.
+fn write_text(json: &mut Vec<u8>, kind: &str, text: &[u8]) {
+    json.push(b'"');
+    json.extend_from_slice(kind.as_bytes());
+    write_escaped(json, std::str::from_utf8(text).expect("JSON is text"));
+    json.push(b'"');
+}
+
+impl Ord for Element<'_> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        match (self, other) {
+            (Self::Field(a), Self::Field(b)) => a.cmp(b),
+            (Self::Key(a), Self::Key(b)) => {
+                let pairs = a.iter().zip(b).map(|((name, value), (other, against))| {
+                    name.cmp(other).then_with(|| compare_values(value, against))
+                });
+                pairs
+                    .into_iter()
+                    .find(|order| order.is_ne())
+                    .unwrap_or_else(|| a.len().cmp(&b.len()))
+            }
+            (Self::Item(a), Self::Item(b)) => compare_values(a, b),
+            (Self::Index(a), Self::Index(b)) => a.cmp(b),
+            _ => self.rank().cmp(&other.rank()),
+        }
+    }
+}
+
+impl PartialOrd for Element<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Element<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Element<'_> {}
+
+/// Numbers, then texts, then truths, lists, maps and nothing; numbers by what they are worth.
+pub(super) fn compare_values(a: &Value, b: &Value) -> Ordering {
+    let rank = |value: &Value| match value {
+        Value::Number(_) => 0,
+        Value::String(_) => 1,
+        Value::Bool(_) => 2,
+        Value::Array(_) => 3,
+        Value::Object(_) => 4,
+        Value::Null => 5,
+    };
+    match (a, b) {
+        (Value::Number(a), Value::Number(b)) => match (a.as_i64(), b.as_i64()) {
+            (Some(a), Some(b)) => a.cmp(&b),
+            _ => {
+                let (a, b) = (a.as_f64().unwrap_or_default(), b.as_f64().unwrap_or_default());
+                a.total_cmp(&b)
+            }
+        },
+        (Value::String(a), Value::String(b)) => a.cmp(b),
+        (Value::Bool(a), Value::Bool(b)) => a.cmp(b),
+        (Value::Array(a), Value::Array(b)) => {
+            let pairs = a.iter().zip(b).map(|(a, b)| compare_values(a, b));
+            let differing = pairs.into_iter().find(|order| order.is_ne());
+            differing.unwrap_or_else(|| a.len().cmp(&b.len()))
+        }
+        (Value::Object(a), Value::Object(b)) => {
+            let pairs = a.iter().zip(b).map(|((key, value), (other, against))| {
+                key.cmp(other).then_with(|| compare_values(value, against))
+            });
+            let differing = pairs.into_iter().find(|order| order.is_ne());
+            differing.unwrap_or_else(|| a.len().cmp(&b.len()))
+        }
+        _ => rank(a).cmp(&rank(b)),
+    }
+}
+
+/// As messages name it: `.spec`, `[name="x"]`, `[="x"]`.
+impl fmt::Display for Element<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Field(name) => write!(f, ".{name}"),
+            Self::Key(fields) => {
+                let fields: Vec<_> = fields
+                    .iter()
+                    .map(|(name, value)| format!("{name}={}", quoted(value)))
+                    .collect();
+                write!(f, "[{}]", fields.join(","))
+            }
+            Self::Item(value) => write!(f, "[={}]", quoted(value)),
+            Self::Index(index) => write!(f, "[{index}]"),
+        }
+    }
+}
+
+fn quoted(value: &Value) -> String {
+    match value {
+        Value::Null => "null".to_owned(),
+        Value::String(text) => format!("{text:?}"),
+        other => golang::printed(other),
+    }
+}

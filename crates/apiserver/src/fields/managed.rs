@@ -1,0 +1,290 @@
+//! `metadata.managedFields`: who wrote which fields, how, and when.
+
+use std::{borrow::Cow, cmp::Ordering};
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::Set;
+
+/// The account of an object, one entry a manager.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Managed<'a>(pub(super) Vec<Entry<'a>>);
+
+/// What one manager owns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry<'a> {
+    pub(super) manager: Manager<'a>,
+    /// The version that the fields are named at.
+    pub(super) version: Cow<'a, str>,
+    pub(super) time: Option<Cow<'a, str>>,
+    pub(super) fields: Set<'a>,
+}
+
+/// Whom an entry belongs to. An applier is the same at whatever version it applies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Manager<'a> {
+    pub(crate) name: Cow<'a, str>,
+    pub(crate) operation: Operation,
+    /// Empty for an applier.
+    pub(crate) version: Cow<'a, str>,
+    /// Empty for the object itself.
+    pub(crate) subresource: Cow<'a, str>,
+}
+
+/// How a manager writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Operation {
+    Apply,
+    Update,
+}
+
+impl Operation {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Apply => "Apply",
+            Self::Update => "Update",
+        }
+    }
+}
+
+/// An entry as it is written.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Written<'a> {
+    #[serde(borrow, default)]
+    manager: Cow<'a, str>,
+    #[serde(borrow, default)]
+    operation: Cow<'a, str>,
+    #[serde(borrow, default)]
+    api_version: Cow<'a, str>,
+    #[serde(borrow, default)]
+    time: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    fields_type: Cow<'a, str>,
+    #[serde(borrow, default)]
+    fields_v1: Option<Set<'a>>,
+    #[serde(borrow, default)]
+    subresource: Cow<'a, str>,
+}
+
+impl<'a> Written<'a> {
+    fn understood(self) -> Option<Entry<'a>> {
+        let operation = match &*self.operation {
+            "Apply" => Operation::Apply,
+            "Update" => Operation::Update,
+            _ => return None,
+        };
+        if self.api_version.is_empty() || self.fields_type != "FieldsV1" {
+            return None;
+        }
+        let version = match operation {
+            Operation::Apply => Cow::Borrowed(""),
+            Operation::Update => self.api_version.clone(),
+        };
+        Some(Entry {
+            manager: Manager {
+                name: self.manager,
+                operation,
+                version,
+                subresource: self.subresource,
+            },
+            version: self.api_version,
+            time: self.time,
+            fields: self.fields_v1.unwrap_or_default(),
+        })
+    }
+}
+
+impl<'a> Managed<'a> {
+    /// Reads an account as it is stored; an empty one where it cannot be understood.
+    pub(crate) fn read(json: &'a str) -> Self {
+        if json.is_empty() {
+            return Self::default();
+        }
+        let written: Vec<Written<'a>> = serde_json::from_str(json).unwrap_or_default();
+        Self::understood(written).unwrap_or_default()
+    }
+
+    /// Reads an account that a client sent; none where it cannot be understood.
+    pub(crate) fn of_client(said: &'a Value) -> Option<Self> {
+        Self::understood(Vec::deserialize(said).ok()?)
+    }
+
+    fn understood(written: Vec<Written<'a>>) -> Option<Self> {
+        let mut managed = Self::default();
+        for entry in written {
+            let entry = entry.understood()?;
+            // Of two entries of one manager the later counts.
+            match managed.find(&entry.manager) {
+                Some(place) => managed.0[place] = entry,
+                None => managed.0.push(entry),
+            }
+        }
+        Some(managed)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn find(&self, manager: &Manager<'_>) -> Option<usize> {
+        self.0.iter().position(|entry| entry.manager == *manager)
+    }
+
+    /// Drops those who own nothing.
+    pub(super) fn drop_empty(&mut self) {
+        self.0.retain(|entry| !entry.fields.is_empty());
+    }
+
+    /// The account as it is stored; empty where nobody owns anything.
+    pub(crate) fn write(mut self) -> String {
+        if self.0.is_empty() {
+            return String::new();
+        }
+        self.0.sort_by(Entry::order);
+        let mut json = Vec::with_capacity(512);
+        for (index, entry) in self.0.iter().enumerate() {
+            json.push(if index == 0 { b'[' } else { b',' });
+            entry.write(&mut json);
+        }
+        json.push(b']');
+        String::from_utf8(json).expect("JSON is text")
+    }
+
+    /// Whether two accounts differ in nothing but times.
+    pub(crate) fn is_same_but_for_times(&self, other: &Managed<'_>) -> bool {
+        let same = |(a, b): (&Entry<'_>, &Entry<'_>)| {
+            a.manager == b.manager && a.version == b.version && a.fields == b.fields
+        };
+        self.0.len() == other.0.len() && self.0.iter().zip(&other.0).all(same)
+    }
+}
+
+impl Entry<'_> {
+    /// Appliers first, then by time to the second, then by name.
+    fn order(&self, other: &Self) -> Ordering {
+        let key = |entry: &Self| (entry.manager.operation, entry.time.clone().unwrap_or_default());
+        key(self)
+            .cmp(&key(other))
+            .then_with(|| self.manager.name.cmp(&other.manager.name))
+            .then_with(|| self.version.cmp(&other.version))
+            .then_with(|| self.manager.subresource.cmp(&other.manager.subresource))
+    }
+
+    fn write(&self, json: &mut Vec<u8>) {
+        let mut field = |name: &str, text: &str| {
+            json.extend_from_slice(name.as_bytes());
+            serde_json::to_writer(&mut *json, text).expect("writing to memory does not fail");
+        };
+        if self.manager.name.is_empty() {
+            field("{\"operation\":", self.manager.operation.name());
+        } else {
+            field("{\"manager\":", &self.manager.name);
+            field(",\"operation\":", self.manager.operation.name());
+        }
+        field(",\"apiVersion\":", &self.version);
+        if let Some(time) = &self.time {
+            field(",\"time\":", time);
+        }
+        json.extend_from_slice(b",\"fieldsType\":\"FieldsV1\",\"fieldsV1\":");
+        self.fields.write(json);
+        if !self.manager.subresource.is_empty() {
+            json.extend_from_slice(b",\"subresource\":");
+            serde_json::to_writer(&mut *json, &*self.manager.subresource)
+                .expect("writing to memory does not fail");
+        }
+        json.push(b'}');
+    }
+}
+
+/// How many entries of those who do not apply are kept; older ones are folded into one.
+const UPDATERS: usize = 10;
+
+/// What the entries that were folded into one are called.
+const FOLDED: &str = "ancient-changes";
+
+impl<'a> Managed<'a> {
+    /// Folds the oldest entries of a version into one until there are few enough.
+    pub(super) fn cap(&mut self) {
+        let mut updaters: Vec<Manager<'a>> = self
+            .0
+            .iter()
+            .filter(|entry| entry.manager.operation == Operation::Update)
+            .map(|entry| entry.manager.clone())
+            .collect();
+        if updaters.len() <= UPDATERS {
+            return;
+        }
+        let key = |manager: &Manager<'a>| {
+            let time = self.find(manager).and_then(|place| self.0[place].time.clone());
+            (time.unwrap_or_default(), manager.text())
+        };
+        updaters.sort_by_cached_key(key);
+        let mut left = updaters.len();
+        let mut first: Vec<(Cow<'a, str>, Manager<'a>)> = Vec::new();
+        for manager in updaters {
+            if left <= UPDATERS {
+                return;
+            }
+            let version = manager.version.clone();
+            let Some((_, earlier)) = first.iter().find(|(known, _)| *known == version) else {
+                first.push((version, manager));
+                continue;
+            };
+            let bucket = Manager {
+                name: Cow::Borrowed(FOLDED),
+                operation: Operation::Update,
+                version,
+                subresource: Cow::Borrowed(""),
+            };
+            if self.find(&bucket).is_none()
+                && let Some(place) = self.find(earlier)
+            {
+                self.0[place].manager = bucket.clone();
+            }
+            if let Some(place) = self.find(&manager) {
+                let folded = self.0.swap_remove(place);
+                if let Some(place) = self.find(&bucket) {
+                    let into = &mut self.0[place];
+                    into.fields = std::mem::take(&mut into.fields).union(folded.fields);
+                    into.time = folded.time;
+                }
+                left -= 1;
+            }
+        }
+    }
+}
+
+impl Manager<'_> {
+    /// What managers are sorted by where nothing else tells them apart: their JSON.
+    pub(super) fn text(&self) -> String {
+        let mut text = String::from("{");
+        let mut field = |name: &str, value: &str| {
+            if !value.is_empty() {
+                if text.len() > 1 {
+                    text.push(',');
+                }
+                text.push_str(&format!("\"{name}\":{}", Value::from(value)));
+            }
+        };
+        field("manager", &self.name);
+        field("operation", self.operation.name());
+        field("apiVersion", &self.version);
+        field("subresource", &self.subresource);
+        text.push('}');
+        text
+    }
+
+    /// As messages name it.
+    pub(super) fn shown(&self) -> String {
+        let mut text = format!("{:?}", self.name);
+        if !self.subresource.is_empty() {
+            text.push_str(&format!(" with subresource {:?}", self.subresource));
+        }
+        if self.operation == Operation::Update {
+            text.push_str(&format!(" using {}", self.version));
+        }
+        text
+    }
+}

@@ -1,0 +1,221 @@
+//! The account of every write: `metadata.managedFields` of what is about to be written.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::{Api, WriteOptions};
+use crate::{
+    fields::{Managed, Replicas, SCALE, Set, Shape, Versions, Writer},
+    object::{Account, Object},
+    registry::{self, Catalogue, Resource},
+    schema::{self, Schema, Source},
+    versions,
+};
+
+/// The versions of a kind, as those know it who wrote its objects.
+pub(super) struct Kinds<'a> {
+    catalogue: Arc<Catalogue>,
+    resource: &'a Resource,
+    version: String,
+    subresource: &'a str,
+}
+
+impl<'a> Kinds<'a> {
+    pub(super) fn new(api: &Api, resource: &'a Resource, subresource: &'a str) -> Self {
+        Self {
+            catalogue: api.registry.catalogue(),
+            resource,
+            version: resource.api_version(),
+            subresource,
+        }
+    }
+
+    fn at(&self, version: &str) -> Option<&Resource> {
+        if version == self.version {
+            return Some(self.resource);
+        }
+        let others = self.catalogue.resources.iter();
+        others
+            .map(|resource| &**resource)
+            .find(|other| other.table == self.resource.table && other.api_version() == version)
+    }
+
+    /// A write of these objects that is to be accounted for.
+    pub(super) fn writer<'w>(&'w self, name: &'w str, now: &'w str) -> Writer<'w, Self> {
+        Writer {
+            name,
+            version: &self.version,
+            subresource: self.subresource,
+            now,
+            versions: self,
+        }
+    }
+}
+
+impl Versions for Kinds<'_> {
+    fn shape<'s>(&'s self, version: &str) -> Option<Shape<'s>> {
+        let resource = self.at(version)?;
+        Some(Shape::of_resource(
+            resource.schema.as_ref().map(Schema::view),
+            resource.custom,
+        ))
+    }
+
+    fn convert(&self, object: &Value, version: &str) -> Option<Value> {
+        let to = self.at(version)?;
+        let from = self.at(object["apiVersion"].as_str().unwrap_or_default())?;
+        let mut object = Object::new(object.clone())?;
+        if to.custom {
+            // Fields that the other version lacks stay, as the real server has it.
+            object.fields_mut().insert("apiVersion".into(), version.into());
+            return Some(object.into_tree());
+        }
+        versions::to_stored(from, &mut object);
+        Some(versions::as_shown(object, to).into_tree())
+    }
+
+    fn reset(&self, version: &str) -> Set<'static> {
+        let resource = self.at(version).unwrap_or(self.resource);
+        Set::of_paths(resource.reset_fields(self.subresource))
+    }
+}
+
+impl Replicas for Kinds<'_> {
+    fn path(&self, version: &str) -> Option<Option<Vec<&str>>> {
+        let resource = self.at(version)?;
+        let pointer = match &resource.scale {
+            Some(paths) => &*paths.wanted,
+            None if resource.custom => return Some(None),
+            None => "/spec/replicas",
+        };
+        Some(Some(pointer.trim_start_matches('/').split('/').collect()))
+    }
+}
+
+/// A Scale has one version, and what is written to it is all its writer's.
+struct ScaleKind;
+
+impl Versions for ScaleKind {
+    fn shape<'s>(&'s self, version: &str) -> Option<Shape<'s>> {
+        (version == SCALE).then(|| Shape::of_resource(Some(registry::scale().view()), false))
+    }
+
+    fn convert(&self, _: &Value, _: &str) -> Option<Value> {
+        None
+    }
+
+    fn reset(&self, _: &str) -> Set<'static> {
+        Set::default()
+    }
+}
+
+/// An object of which nothing is set, as the real server makes one before it looks at what it was sent.
+pub(super) fn blank(resource: &Resource) -> &Value {
+    resource.blank.get_or_init(|| {
+        let mut blank = Value::Object(Map::new());
+        if let Some(schema) = resource.schema.as_ref().filter(|_| !resource.custom) {
+            // Nothing always fits.
+            let _ = schema::decode(schema.view(), &mut blank, Source::Json);
+        }
+        blank["apiVersion"] = resource.api_version().into();
+        blank["kind"] = resource.kind.to_string().into();
+        blank
+    })
+}
+
+impl Api {
+    /// Accounts for a new object, whatever its client said of who owns it.
+    pub(super) fn account_for_new(&self, resource: &Resource, options: &WriteOptions, object: &mut Object) {
+        let kinds = Kinds::new(self, resource, "");
+        let now = self.world.now_text();
+        let account = kinds
+            .writer(&options.manager, &now)
+            .create(blank(resource), object.tree());
+        let json = account.map(Managed::write).unwrap_or_default();
+        object.set_account(Account::kept(json));
+    }
+
+    /// Accounts for a new state of an object.
+    pub(crate) fn account_for(
+        &self,
+        resource: &Resource,
+        subresource: &str,
+        options: &WriteOptions,
+        object: &mut Object,
+        old: &Object,
+    ) {
+        let kinds = Kinds::new(self, resource, subresource);
+        let now = self.world.now_text();
+        let said = object.take_account();
+        // Who writes to a part of the object has no say in it.
+        let said = match said {
+            Account::Said(said) if subresource.is_empty() => Some(said),
+            _ => None,
+        };
+        let account = match said.as_ref().and_then(Value::as_array).map(Vec::as_slice) {
+            Some([]) => Some(Managed::default()),
+            Some([Value::Object(entry)]) if entry.is_empty() => Some(Managed::default()),
+            Some(_) => said
+                .as_ref()
+                .and_then(Managed::of_client)
+                .filter(|said| !said.is_empty()),
+            None => None,
+        };
+        let writer = kinds.writer(&options.manager, &now);
+        let kept = match &account {
+            Some(said) => Managed::write(said.clone()),
+            None => old.account().text().to_owned(),
+        };
+        let updated = writer
+            .update(old.tree(), object.tree(), || {
+                account.unwrap_or_else(|| Managed::read(old.account().text()))
+            })
+            .map(|managed| managed.map_or(kept, Managed::write));
+        object.set_account(Account::kept(updated.unwrap_or_default()));
+    }
+}
+
+impl Api {
+    /// The account of an object whose scale becomes another one.
+    pub(crate) fn account_for_scale(
+        &self,
+        resource: &Resource,
+        options: &WriteOptions,
+        account: &Account,
+        [old, new]: [&Value; 2],
+    ) -> Account {
+        let kinds = Kinds::new(self, resource, "scale");
+        let now = self.world.now_text();
+        let parent = Managed::read(account.text());
+        let scale = parent.to_scale(&kinds);
+        let updated = scale_writer(options, &now).update(old, new, || scale.clone());
+        let scale = updated.map(|updated| updated.unwrap_or(scale));
+        let scale = scale.unwrap_or_default();
+        Account::kept(parent.after_scale(scale, &kinds.version, &kinds).write())
+    }
+}
+
+fn scale_writer<'a>(options: &'a WriteOptions, now: &'a str) -> Writer<'a, ScaleKind> {
+    Writer {
+        name: &options.manager,
+        version: SCALE,
+        subresource: "scale",
+        now,
+        versions: &ScaleKind,
+    }
+}
+
+/// Leaves times as they are where nothing else has changed.
+pub(super) fn keep_times(object: &mut Object, old: &Object) {
+    if object.account() == old.account() || object.tree() != old.tree() {
+        return;
+    }
+    let (new, known) = (
+        Managed::read(object.account().text()),
+        Managed::read(old.account().text()),
+    );
+    if new.is_same_but_for_times(&known) {
+        object.set_account(old.account().clone());
+    }
+}
