@@ -18,8 +18,8 @@ pub struct Body(Inner);
 
 enum Inner {
     Whole(Bytes),
-    List(Pieces),
-    Packed(Packer, Pieces),
+    List(Box<Pieces>),
+    Packed(Packer, Box<Pieces>),
     Watch(BoxStream<'static, Bytes>),
 }
 
@@ -45,10 +45,10 @@ impl Body {
         // A list of one piece has a known length, which saves small answers the chunked encoding.
         match (list.next_piece(), list.is_done()) {
             (Some(piece), true) => Self::whole(piece),
-            (Some(piece), false) => Self(Inner::List(Pieces {
+            (Some(piece), false) => Self(Inner::List(Box::new(Pieces {
                 ready: [piece].into(),
                 list: Some(list),
-            })),
+            }))),
             (None, _) => Self::whole(Bytes::new()),
         }
     }
@@ -64,10 +64,10 @@ impl Body {
     /// The same, compressed, if there is more of it than `least` bytes; else as it was.
     pub(crate) fn packed_beyond(self, least: usize) -> Result<Self, Self> {
         let mut pieces = match self.0 {
-            Inner::Whole(bytes) => Pieces {
+            Inner::Whole(bytes) => Box::new(Pieces {
                 ready: [bytes].into(),
                 list: None,
-            },
+            }),
             Inner::List(pieces) => pieces,
             other => return Err(Self(other)),
         };

@@ -45,11 +45,11 @@ pub(crate) fn packed(response: Response<Body>) -> Response<Body> {
 }
 
 /// Compresses pieces as they come.
-pub(crate) struct Packer(Option<GzEncoder<Vec<u8>>>);
+pub(crate) struct Packer(Option<Box<GzEncoder<Vec<u8>>>>);
 
 impl Packer {
     pub(crate) fn new() -> Self {
-        Self(Some(GzEncoder::new(Vec::new(), Compression::fast())))
+        Self(Some(Box::new(GzEncoder::new(Vec::new(), Compression::fast()))))
     }
 
     /// The next compressed piece, given where the plain ones come from; `None` after the last.
@@ -80,9 +80,9 @@ mod tests {
     fn pieces_come_out_as_they_went_in() {
         let plain: Vec<Bytes> = (0..50_u8).map(|n| vec![n; 10_000].into()).collect();
         let mut rest = plain.iter().cloned();
-        let mut packer = Packer::new();
+        let mut encoder = Packer::new();
         let mut packed = Vec::new();
-        while let Some(piece) = packer.next_piece(|| rest.next()) {
+        while let Some(piece) = encoder.next_piece(|| rest.next()) {
             packed.extend_from_slice(&piece);
         }
         let mut unpacked = Vec::new();

@@ -7,7 +7,7 @@
 //!                     else one tree at a time: a row, bare metadata, YAML
 //! ```
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{collections::VecDeque, fmt::Write, sync::Arc};
 
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -141,14 +141,13 @@ fn around_json(
 ) -> (String, &'static str) {
     let mut text = String::from("{");
     for (key, value) in fields {
-        text.push_str(&format!("\"{key}\":{value},"));
+        let _ = write!(text, "\"{key}\":{value},");
     }
-    text.push_str(&format!("\"{list}\":"));
     if is_empty {
-        text.push_str(&empty.to_string());
+        let _ = write!(text, "\"{list}\":{empty}");
         return (text, "}\n");
     }
-    text.push('[');
+    let _ = write!(text, "\"{list}\":[");
     (text, "]}\n")
 }
 
@@ -159,12 +158,11 @@ fn around_yaml(
     empty: &Value,
 ) -> (String, &'static str) {
     let mut text = yaml::to_text(&Value::Object(fields.clone()));
-    let end = if is_empty {
-        format!(" {empty}\n")
+    let _ = if is_empty {
+        writeln!(text, "{list}: {empty}")
     } else {
-        "\n".to_owned()
+        writeln!(text, "{list}:")
     };
-    text.push_str(&format!("{list}:{end}"));
     (text, "")
 }
 

@@ -131,7 +131,7 @@ pub(crate) fn decode_options(body: &[u8], encoding: Encoding) -> Result<Value, S
         Encoding::Yaml => yaml::read(body)
             .map(|(value, _)| value)
             .map_err(Status::bad_request)?,
-        _ => decode(body, encoding, KIND)?,
+        Encoding::Protobuf => decode(body, encoding, KIND)?,
     };
     match value["kind"].as_str() {
         None | Some("" | KIND) => Ok(value),

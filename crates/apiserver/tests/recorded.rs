@@ -109,11 +109,7 @@ async fn replay(recorded: &str) {
 
 fn report(failures: &[String]) {
     let count = failures.len();
-    assert!(
-        failures.is_empty(),
-        "{count} cases differ:\n{}",
-        failures.join("\n")
-    );
+    assert!(failures.is_empty(), "{count} cases differ:\n{}", failures.join("\n"));
 }
 
 /// What the embedded server answers otherwise than the real one did.

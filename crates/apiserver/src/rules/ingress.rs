@@ -13,9 +13,7 @@ pub(super) fn check(ingress: &Value, is_new: bool, findings: &mut Findings) {
     let spec = &ingress["spec"];
     let (class, annotated) = (
         spec["ingressClassName"].as_str(),
-        ingress["metadata"]["annotations"]
-            .get(CLASS)
-            .and_then(Value::as_str),
+        ingress["metadata"]["annotations"].get(CLASS).and_then(Value::as_str),
     );
     let rules = list(&spec["rules"]);
     if rules.is_empty() && spec["defaultBackend"].is_null() {

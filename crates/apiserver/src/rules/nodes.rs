@@ -6,11 +6,7 @@ use super::{
     findings::{Findings, entries, is_repeated, list, text},
     pods,
 };
-use crate::{
-    json, naming,
-    schema::{Problem, quantity},
-    trail::Trail,
-};
+use crate::{json, naming, schema::{Problem, quantity}, trail::Trail};
 
 const AVOID: &str = "scheduler.alpha.kubernetes.io/preferAvoidPods";
 
@@ -61,9 +57,7 @@ fn check_taints(taints: &Value, findings: &mut Findings) {
         findings.named(path.at("value"), value, naming::label_value(value));
         findings.given(path.at("effect"), &taint["effect"]);
         pods::check_effect(&taint["effect"], path.at("effect"), findings);
-        if is_repeated(taints, index, |taint| {
-            (text(&taint["key"]), text(&taint["effect"]))
-        }) {
+        if is_repeated(taints, index, |taint| (text(&taint["key"]), text(&taint["effect"]))) {
             let shown = format!(
                 "{{\"Key\":{},\"Value\":{:?},\"Effect\":{},\"TimeAdded\":{}}}: taints must be unique by key and effect pair",
                 taint["key"], value, taint["effect"], taint["timeAdded"]
@@ -99,10 +93,7 @@ pub(super) fn check_changes(node: &Value, old: &Value, findings: &mut Findings) 
     let addresses = list(&node["status"]["addresses"]);
     for (index, address) in addresses.iter().enumerate() {
         if addresses[..index].contains(address) {
-            let shown = format!(
-                "{{\"Type\":{},\"Address\":{}}}",
-                address["type"], address["address"]
-            );
+            let shown = format!("{{\"Type\":{},\"Address\":{}}}", address["type"], address["address"]);
             let field = Trail::from_root("status.addresses");
             findings.add(field.item(index), Problem::DuplicateText(shown));
         }

@@ -46,11 +46,7 @@ pub(super) fn check(service: &Value, old: Option<&Value>, findings: &mut Finding
     findings.labels("spec.selector", &spec["selector"]);
     check_affinity(spec, findings);
     for (index, address) in list(&spec["externalIPs"]).iter().map(text).enumerate() {
-        check_endpoint(
-            address,
-            &Trail::from_root("spec.externalIPs").item(index),
-            findings,
-        );
+        check_endpoint(address, &Trail::from_root("spec.externalIPs").item(index), findings);
     }
     findings.one_of("spec.type", &spec["type"], &TYPES);
     check_ports_together(spec, findings);
@@ -100,19 +96,13 @@ fn check_ports_together(spec: &Value, findings: &mut Findings) {
     let (ports, path) = (list(&spec["ports"]), Trail::from_root("spec.ports"));
     let node_port = |port: &Value| port["nodePort"].as_i64().filter(|number| *number != 0);
     if spec["type"] == "ClusterIP" {
-        for (index, _) in ports
-            .iter()
-            .enumerate()
-            .filter(|(_, port)| node_port(port).is_some())
-        {
+        for (index, _) in ports.iter().enumerate().filter(|(_, port)| node_port(port).is_some()) {
             let why = "may not be used when `type` is 'ClusterIP'";
             findings.forbidden(path.item(index).at("nodePort"), why);
         }
     }
     for (index, port) in ports.iter().enumerate() {
-        if is_repeated(ports, index, |port| {
-            (text(&port["protocol"]), port["port"].as_i64())
-        }) {
+        if is_repeated(ports, index, |port| (text(&port["protocol"]), port["port"].as_i64())) {
             let shown = format!(
                 "{{\"Name\":\"\",\"Protocol\":{},\"AppProtocol\":null,\"Port\":{},\"TargetPort\":0,\"NodePort\":0}}",
                 port["protocol"], port["port"]
@@ -154,10 +144,7 @@ pub(super) fn check_endpoint(address: &str, path: &Trail<'_>, findings: &mut Fin
     };
     for (bad, why) in [
         (ip.is_unspecified(), "may not be unspecified"),
-        (
-            ip.is_loopback(),
-            "may not be in the loopback range (127.0.0.0/8, ::1/128)",
-        ),
+        (ip.is_loopback(), "may not be in the loopback range (127.0.0.0/8, ::1/128)"),
         (
             link_local,
             "may not be in the link-local range (169.254.0.0/16, fe80::/10)",
@@ -214,11 +201,7 @@ fn check_addresses(spec: &Value, findings: &mut Findings) {
         return;
     }
     if all.len() == 2 && is_v6(&all[0]) == is_v6(&all[1]) {
-        findings.invalid(
-            &path,
-            whole(),
-            "may specify no more than one IP for each IP family",
-        );
+        findings.invalid(&path, whole(), "may specify no more than one IP for each IP family");
     }
     if first != "None" {
         for (index, (address, family)) in all.iter().zip(families).enumerate() {
@@ -271,17 +254,9 @@ fn check_families(spec: &Value, findings: &mut Findings) {
         let why = "this cluster is not configured for dual-stack services";
         findings.invalid("spec.ipFamilyPolicy", policy, why);
     }
-    for (index, family) in families
-        .iter()
-        .enumerate()
-        .filter(|(_, family)| **family != "IPv4")
-    {
+    for (index, family) in families.iter().enumerate().filter(|(_, family)| **family != "IPv4") {
         let field = Trail::from_root("spec.ipFamilies");
-        findings.invalid(
-            field.item(index),
-            family.clone(),
-            "not configured on this cluster",
-        );
+        findings.invalid(field.item(index), family.clone(), "not configured on this cluster");
     }
 }
 
@@ -302,11 +277,7 @@ fn check_balancer(service: &Value, findings: &mut Findings) {
         if !is_balancer {
             findings.forbidden(path.entry(RANGES), BALANCERS_ONLY);
         }
-        for range in text(ranges)
-            .split(',')
-            .map(str::trim)
-            .filter(|range| !range.is_empty())
-        {
+        for range in text(ranges).split(',').map(str::trim).filter(|range| !range.is_empty()) {
             findings.named(path.entry(RANGES), range, naming::address_block(range));
         }
     }

@@ -132,11 +132,7 @@ fn check_shared(spec: &Value, path: &Trail<'_>, findings: &mut Findings) {
     if !class.is_empty() {
         findings.named(path.at("storageClassName"), class, naming::subdomain(class));
     }
-    findings.one_of_if_given(
-        path.at("volumeMode"),
-        &spec["volumeMode"],
-        &["Block", "Filesystem"],
-    );
+    findings.one_of_if_given(path.at("volumeMode"), &spec["volumeMode"], &["Block", "Filesystem"]);
 }
 
 pub(super) fn check_priority_class(class: &Value, findings: &mut Findings) {

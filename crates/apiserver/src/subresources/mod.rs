@@ -77,7 +77,9 @@ impl Api {
             ("scale", Verb::Patch, Input::Patch(body, kind)) => self.patch_scale(of(body), *kind),
             ("binding", Verb::Create, Input::Object(body, encoding)) => self.bind(of(body), *encoding),
             ("eviction", Verb::Create, Input::Object(body, encoding)) => self.evict(of(body), *encoding),
-            ("token", Verb::Create, Input::Object(body, encoding)) => self.request_token(of(body), *encoding),
+            ("token", Verb::Create, Input::Object(body, encoding)) => {
+                self.request_token(of(body), *encoding)
+            }
             _ => Err(Status::no_such_resource()),
         }
     }

@@ -147,8 +147,9 @@ fn check_success(spec: &Value, path: &Trail<'_>, findings: &mut Findings) {
         let field = path.at("succeededCount");
         findings.not_negative(&field, &rule["succeededCount"]);
         if count > completions {
-            let why =
-                format!("must be less than or equal to {completions} (the number of specified completions)");
+            let why = format!(
+                "must be less than or equal to {completions} (the number of specified completions)"
+            );
             findings.invalid(&field, count, &why);
         }
         if let Some(total) = total.filter(|total| count > *total) {
@@ -189,9 +190,7 @@ fn count_indexes(text: &str, completions: i64) -> Result<i64, String> {
             None => (parse(part)?, parse(part)?),
         };
         if let Some(last) = last.filter(|last| *last >= first) {
-            return Err(format!(
-                "non-increasing order, previous: {last}, current: {first}"
-            ));
+            return Err(format!("non-increasing order, previous: {last}, current: {first}"));
         }
         total += end - first + 1;
         last = Some(end);

@@ -52,10 +52,7 @@ fn check_images(spec: &Value, findings: &mut Findings) {
 
 /// Says whether there is more to look at.
 fn check_deadline(spec: &Value, old: &Value, findings: &mut Findings) -> bool {
-    let (field, now) = (
-        "spec.activeDeadlineSeconds",
-        spec["activeDeadlineSeconds"].as_i64(),
-    );
+    let (field, now) = ("spec.activeDeadlineSeconds", spec["activeDeadlineSeconds"].as_i64());
     match (now, old["activeDeadlineSeconds"].as_i64()) {
         (None, Some(_)) => {
             let why = "must not update from a positive integer to nil value";

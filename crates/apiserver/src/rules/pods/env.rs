@@ -90,8 +90,7 @@ pub(super) fn check(container: &Value, path: &Trail<'_>, findings: &mut Findings
 }
 
 fn is_name(name: &str) -> bool {
-    name.bytes()
-        .all(|byte| (b' '..=b'~').contains(&byte) && byte != b'=')
+    name.bytes().all(|byte| (b' '..=b'~').contains(&byte) && byte != b'=')
 }
 
 fn check_source(variable: &Value, path: &Trail<'_>, findings: &mut Findings) {

@@ -39,7 +39,13 @@ pub(super) fn check(spec: &Value, path: &Trail<'_>, findings: &mut Findings) {
     }
 }
 
-fn named(spec: &Value, key: &str, rule: fn(&str) -> Vec<String>, path: &Trail<'_>, findings: &mut Findings) {
+fn named(
+    spec: &Value,
+    key: &str,
+    rule: fn(&str) -> Vec<String>,
+    path: &Trail<'_>,
+    findings: &mut Findings,
+) {
     let name = text(&spec[key]);
     if !name.is_empty() {
         findings.named(path.at(key), name, rule(name));
@@ -55,10 +61,7 @@ fn check_hostname(spec: &Value, path: &Trail<'_>, findings: &mut Findings) {
         findings.named(&field, name, naming::subdomain(name));
     }
     for (other, why) in [
-        (
-            "setHostnameAsFQDN",
-            "may not be set when `hostnameOverride` is set",
-        ),
+        ("setHostnameAsFQDN", "may not be set when `hostnameOverride` is set"),
         ("hostNetwork", "when `hostNetwork` is true"),
     ] {
         if spec[other] == true {

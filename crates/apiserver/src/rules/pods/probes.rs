@@ -91,8 +91,9 @@ fn check_handler(pod: &Pod<'_>, handler: &Value, path: &Trail<'_>, findings: &mu
                 let seconds = action["seconds"].as_i64().unwrap_or(0);
                 let grace = pod.spec["terminationGracePeriodSeconds"].as_i64().unwrap_or(30);
                 if !(0..=grace).contains(&seconds) {
-                    let why =
-                        format!("must be non-negative and less than terminationGracePeriodSeconds ({grace})");
+                    let why = format!(
+                        "must be non-negative and less than terminationGracePeriodSeconds ({grace})"
+                    );
                     findings.invalid(path, seconds, &why);
                 }
             }

@@ -148,10 +148,7 @@ pub(super) fn check_spread(constraints: &Value, path: &Trail<'_>, findings: &mut
         if key.is_empty() {
             findings.required(path.at("topologyKey"), "can not be empty");
         }
-        let (action, actions) = (
-            &constraint["whenUnsatisfiable"],
-            ["DoNotSchedule", "ScheduleAnyway"],
-        );
+        let (action, actions) = (&constraint["whenUnsatisfiable"], ["DoNotSchedule", "ScheduleAnyway"]);
         findings.one_of(path.at("whenUnsatisfiable"), action, &actions);
         let same = |other: &Value| {
             other["topologyKey"] == constraint["topologyKey"] && other["whenUnsatisfiable"] == *action
@@ -213,7 +210,11 @@ fn check_toleration(toleration: &Value, path: &Trail<'_>, findings: &mut Finding
             let problem = crate::schema::Problem::NotSupported(operator.into(), operators);
             findings.add(path.at("operator"), problem);
         }
-        _ => findings.one_of(path.at("operator"), &toleration["operator"], &["Equal", "Exists"]),
+        _ => findings.one_of(
+            path.at("operator"),
+            &toleration["operator"],
+            &["Equal", "Exists"],
+        ),
     }
     check_effect(&toleration["effect"], path.at("effect"), findings);
 }

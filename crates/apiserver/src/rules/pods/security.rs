@@ -9,7 +9,8 @@ use super::{
 use crate::{schema::Problem, trail::Trail};
 
 const ID: &str = "must be between 0 and 2147483647, inclusive";
-const SYSCTL: &str = r"must have at most 253 characters and match regex ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
+const SYSCTL: &str =
+    r"must have at most 253 characters and match regex ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
 
 pub(super) fn check_pod(spec: &Value, path: &Trail<'_>, findings: &mut Findings) {
     let context = &spec["securityContext"];

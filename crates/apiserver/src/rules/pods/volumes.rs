@@ -249,11 +249,7 @@ fn check_projected(projected: &Value, path: &Trail<'_>, findings: &mut Findings)
                 findings.invalid(&field, seconds, "may not specify a duration less than 10 minutes");
             }
             if seconds > 1 << 32 {
-                findings.invalid(
-                    &field,
-                    seconds,
-                    "may not specify a duration larger than 2^32 seconds",
-                );
+                findings.invalid(&field, seconds, "may not specify a duration larger than 2^32 seconds");
             }
             if findings.given(path.at("path"), &token["path"]) {
                 check_path(&token["path"], &path.at("path"), findings);
