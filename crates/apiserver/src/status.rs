@@ -15,6 +15,8 @@ pub(crate) struct Status {
     details: Option<Map<String, Value>>,
     /// What the client should know besides.
     pub(crate) warnings: Vec<String>,
+    /// Where a list could go on all the same.
+    continue_token: Option<String>,
 }
 
 impl Status {
@@ -25,6 +27,7 @@ impl Status {
             message: message.into(),
             details: None,
             warnings: Vec::new(),
+            continue_token: None,
         }
     }
 
@@ -75,6 +78,9 @@ impl Status {
         });
         if let Some(reason) = self.reason {
             status["reason"] = reason.into();
+        }
+        if let Some(token) = &self.continue_token {
+            status["metadata"]["continue"] = token.as_str().into();
         }
         if let Some(details) = &self.details {
             status["details"] = details.clone().into();
@@ -421,6 +427,12 @@ impl Status {
         Self::new(410, "Expired", message)
     }
 
+    /// Gives the client a token to go on with.
+    pub(crate) fn with_continue(mut self, token: String) -> Self {
+        self.continue_token = Some(token);
+        self
+    }
+
     /// A list or get that asks for a revision that has not come yet.
     pub(crate) fn revision_too_large(requested: u64, current: u64) -> Self {
         Self::new(
@@ -442,6 +454,7 @@ impl Status {
             message: message.into(),
             details: None,
             warnings: Vec::new(),
+            continue_token: None,
         }
     }
 

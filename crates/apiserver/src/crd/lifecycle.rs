@@ -85,7 +85,7 @@ impl Api {
             let before = crd.clone();
             let change = self.next_step(&mut crd);
             if crd == before && change == Change::Put {
-                match Definition::of(&crd) {
+                match Definition::of(&crd, entry.revision) {
                     Ok(definition) => self.registry.define(name, definition),
                     Err(error) => tracing::error!(crd = name, error, "a stored definition cannot be served"),
                 }

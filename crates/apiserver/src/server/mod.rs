@@ -14,7 +14,7 @@ use std::{
 
 use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
-use http::{HeaderValue, Method, Request, Response, header, request::Parts};
+use http::{HeaderName, HeaderValue, Method, Request, Response, header, request::Parts};
 
 pub use builder::Builder;
 use respond::{refusal, warn};
@@ -23,13 +23,16 @@ use windlass_rights::Access;
 use crate::{
     auth::{Caller, Door, Peer, User},
     body::Body,
-    limits,
+    gzip, limits,
     logs::Logs,
     media::Encoding,
     request::Query,
     status::Status,
     verbs::Api,
 };
+
+/// What a request and its answer are called in logs, by the client or else by the server.
+const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
 /// The state that all clones of a server, and all its open watches, share.
 pub(crate) type Shared = Arc<Api>;
@@ -112,6 +115,14 @@ impl Server {
             let encoding = Encoding::of_refusal(&parts.headers);
             refusal(&status, encoding)
         });
+        let audit_id = parts.headers.get(AUDIT_ID).cloned();
+        let audit_id = audit_id.or_else(|| HeaderValue::from_str(&self.api.world.audit_id()).ok());
+        if let Some(audit_id) = audit_id {
+            response.headers_mut().insert(AUDIT_ID, audit_id);
+        }
+        if gzip::is_taken(&parts.headers) && !parts.uri.path().starts_with(documents::OPENAPI) {
+            response = gzip::packed(response);
+        }
         if parts.method == Method::HEAD {
             *response.body_mut() = Body::whole(Bytes::new());
         }

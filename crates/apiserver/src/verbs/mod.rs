@@ -13,6 +13,7 @@ mod conform;
 mod create;
 mod delete;
 mod options;
+mod paging;
 mod prepare;
 mod read;
 mod update;
@@ -27,7 +28,7 @@ use serde_json::Value;
 pub(crate) use commit::Generation;
 pub(crate) use conform::{check_body_kind, decode, normalize};
 pub(crate) use options::{DeleteOptions, FieldValidation, ListOptions, WriteOptions};
-pub(crate) use read::{ListBody, Page};
+pub(crate) use read::Page;
 pub(crate) use watch::WatchStream;
 
 use crate::{
@@ -120,7 +121,7 @@ pub(crate) fn rendered(entry: &Entry, resource: &Resource) -> Bytes {
 }
 
 /// How every object of a resource begins.
-fn head(resource: &Resource) -> String {
+pub(crate) fn head(resource: &Resource) -> String {
     format!(
         "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",",
         resource.kind,
