@@ -235,6 +235,15 @@ impl Status {
         .about(resource, name)
     }
 
+    /// A request for a token that means an account of another uid.
+    pub(crate) fn token_conflict(name: &str, said: &str, uid: &str) -> Self {
+        let message = format!(
+            "Operation cannot be fulfilled on TokenRequest.authentication.k8s.io {name:?}: the UID in the token request \
+             ({said}) does not match the UID of the service account ({uid})"
+        );
+        Self::new(409, "Conflict", message).of("authentication.k8s.io", "TokenRequest", name)
+    }
+
     /// No credentials, or none that are good.
     pub(crate) fn unauthorized() -> Self {
         Self::new(401, "Unauthorized", "Unauthorized")
@@ -289,11 +298,6 @@ impl Status {
         Self::new(403, "Forbidden", message)
             .bare()
             .of(group, resource, name)
-    }
-
-    /// Something that is not there, in words of its own.
-    pub(crate) fn no_such(group: &str, kind: &str, name: &str, message: String) -> Self {
-        Self::new(404, "NotFound", message).of(group, kind, name)
     }
 
     /// Names what it is about, as far as there is something to name.

@@ -85,6 +85,11 @@ impl Server {
         self.behind(Peer::Unknown)
     }
 
+    #[cfg(test)]
+    pub(crate) fn api(&self) -> &Shared {
+        &self.api
+    }
+
     /// The same server for whoever is at the other end of a connection. Without RBAC, nobody is asked for proof.
     pub(crate) fn behind(&self, peer: Peer) -> Self {
         let door = match (&self.api.guard.policy, &self.door) {
