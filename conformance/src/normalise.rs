@@ -47,7 +47,8 @@ static REVISION_LINE: LazyLock<Regex> = LazyLock::new(|| pattern(r#"(resourceVer
 static DIFF: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"(LIVE|MERGED)-\d+|\t\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+ [+-]\d{4}"));
 /// Where messages name a revision.
-static REVISION: LazyLock<Regex> = LazyLock::new(|| pattern(r"(current: |in record \()(\d+)"));
+static REVISION: LazyLock<Regex> =
+    LazyLock::new(|| pattern(r"(current: |in record \(|too old resource version: \d+ \()(\d+)"));
 
 /// The outcomes of one run, so that they can be compared with those of another one.
 pub fn normalise(scenario: &Scenario, outcomes: Vec<Value>) -> Vec<Value> {

@@ -44,6 +44,9 @@ const HEADERS: [&str; 6] = [
 /// The `Cache-Control` that nearly every answer has; only another one is recorded.
 const CACHE_CONTROL: &str = "no-cache, private";
 
+/// The length of a UUID.
+const UUID: usize = 36;
+
 /// Carries out all steps; the outcomes are as the server gave them, see [`crate::normalise`].
 ///
 /// An error means that the scenario is wrong or the server is gone, not that it answered otherwise than expected.
@@ -388,6 +391,11 @@ fn headers(all: &HeaderMap) -> Map<String, Value> {
         if !values.is_empty() {
             kept.insert(name.to_owned(), values.join(", ").into());
         }
+    }
+    // One that the client has chosen comes back; every other one is made up.
+    let audit_id = text("audit-id").join(", ");
+    if audit_id.len() < UUID {
+        kept.insert("audit-id".to_owned(), audit_id.into());
     }
     let warnings = text("warning");
     if !warnings.is_empty() {

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use serde_json::Value;
 
-use crate::{json, protobuf, registry::Resource, status::Status, yaml};
+use crate::{json, protobuf, registry::Resource, status::Status, view::Form, yaml};
 
 /// What bodies may be in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,9 +37,10 @@ impl Encoding {
         else {
             return Ok(Self::Json);
         };
-        // Parameters such as `as=Table` ask for another view of the object; without it the plain object is an answer.
+        // Parameters such as `as=Table` ask for another view of the object, which there must be.
         let offers = accept
             .split(',')
+            .filter(|part| !matches!(Form::of(part), Form::Unknown))
             .map(|part| part.split(';').next().unwrap_or_default().trim());
         for offer in offers {
             match offer {
@@ -87,8 +88,7 @@ impl Encoding {
             Self::Yaml => {
                 let value: Value =
                     serde_json::from_slice(&json).map_err(|e| Status::internal(e.to_string()))?;
-                let text = serde_yaml_ng::to_string(&value).map_err(|e| Status::internal(e.to_string()))?;
-                Ok(text.into())
+                Ok(yaml::to_text(&value).into())
             }
             Self::Protobuf => Err(Status::not_acceptable(&ANSWER_TYPES)),
         }
@@ -132,7 +132,7 @@ pub(crate) fn decode_options(body: &[u8], encoding: Encoding) -> Result<Value, S
         Encoding::Yaml => yaml::read(body)
             .map(|(value, _)| value)
             .map_err(Status::bad_request)?,
-        _ => decode(body, encoding, KIND)?,
+        Encoding::Protobuf => decode(body, encoding, KIND)?,
     };
     match value["kind"].as_str() {
         None | Some("" | KIND) => Ok(value),

@@ -13,6 +13,10 @@ pub(crate) struct Status {
     reason: Option<&'static str>,
     message: String,
     details: Option<Map<String, Value>>,
+    /// What the client should know besides.
+    pub(crate) warnings: Vec<String>,
+    /// Where a list could go on all the same.
+    continue_token: Option<String>,
 }
 
 impl Status {
@@ -22,7 +26,17 @@ impl Status {
             reason: Some(reason),
             message: message.into(),
             details: None,
+            warnings: Vec::new(),
+            continue_token: None,
         }
+    }
+
+    /// The refusal with what was remarked on before it; a refusal that has remarks keeps its own.
+    pub(crate) fn with_warnings(mut self, warnings: &[String]) -> Self {
+        if self.warnings.is_empty() {
+            self.warnings = warnings.to_vec();
+        }
+        self
     }
 
     /// Names the resource and the object, as most refusals do.
@@ -64,6 +78,9 @@ impl Status {
         });
         if let Some(reason) = self.reason {
             status["reason"] = reason.into();
+        }
+        if let Some(token) = &self.continue_token {
+            status["metadata"]["continue"] = token.as_str().into();
         }
         if let Some(details) = &self.details {
             status["details"] = details.clone().into();
@@ -414,6 +431,12 @@ impl Status {
         Self::new(410, "Expired", message)
     }
 
+    /// Gives the client a token to go on with.
+    pub(crate) fn with_continue(mut self, token: String) -> Self {
+        self.continue_token = Some(token);
+        self
+    }
+
     /// A list or get that asks for a revision that has not come yet.
     pub(crate) fn revision_too_large(requested: u64, current: u64) -> Self {
         Self::new(
@@ -434,6 +457,8 @@ impl Status {
             reason: None,
             message: message.into(),
             details: None,
+            warnings: Vec::new(),
+            continue_token: None,
         }
     }
 

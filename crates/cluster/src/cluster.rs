@@ -121,6 +121,15 @@ impl Cluster {
         Ok(User::new(name.to_owned(), client, self.client(), access))
     }
 
+    /// What the containers of an embedded cluster's pods print: nobody runs them, so that a test says it. `None` on
+    /// other clusters, whose kubelets know.
+    pub fn logs(&self) -> Option<windlass_apiserver::Logs> {
+        match &self.running {
+            Running::Embedded(in_process) => Some(in_process.logs()),
+            Running::Real(_) | Running::Existing(_) => None,
+        }
+    }
+
     /// Which kind of cluster this is.
     pub fn backend(&self) -> Backend {
         match self.running {

@@ -142,6 +142,10 @@ impl InProcess {
         Ok(self.served()?.folder.path())
     }
 
+    pub(crate) fn logs(&self) -> windlass_apiserver::Logs {
+        self.server.logs()
+    }
+
     /// A client that acts as a user, without a socket.
     pub(crate) fn client_of(&self, name: &str, groups: &[String]) -> Client {
         let user = windlass_apiserver::User::new(name, groups);

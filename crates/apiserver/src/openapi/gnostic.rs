@@ -5,6 +5,8 @@
 
 use serde_json::{Map, Value};
 
+use crate::yaml;
+
 /// A message on its way.
 #[derive(Default)]
 pub(super) struct Message(Vec<u8>);
@@ -101,8 +103,7 @@ impl Message {
 
 fn any(value: &Value) -> Message {
     let mut message = Message::default();
-    let yaml = serde_yaml_ng::to_string(value).unwrap_or_else(|_| format!("{value}\n"));
-    message.text(2, &yaml);
+    message.text(2, &yaml::to_text(value));
     message
 }
 

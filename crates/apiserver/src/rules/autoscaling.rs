@@ -227,7 +227,7 @@ fn check_behavior(rules: &Value, path: &Trail<'_>, findings: &mut Findings) {
     );
     let (policies, field) = (list(&rules["policies"]), path.at("policies"));
     if policies.is_empty() {
-        findings.required(&field, "must specify at least one Policy");
+        findings.required(field, "must specify at least one Policy");
     }
     for (index, policy) in policies.iter().enumerate() {
         let field = field.item(index);

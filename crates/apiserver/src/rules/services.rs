@@ -6,10 +6,10 @@
 
 use std::net::IpAddr;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::findings::{Findings, entries, is_repeated, list, text};
-use crate::{naming, schema::Problem, trail::Trail};
+use crate::{internals, naming, schema::Problem, trail::Trail};
 
 const TYPES: [&str; 4] = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
 const BALANCERS_ONLY: &str = "may only be used when `type` is 'LoadBalancer'";
@@ -113,10 +113,8 @@ fn check_ports_together(spec: &Value, findings: &mut Findings) {
         if is_repeated(ports, index, |port| {
             (text(&port["protocol"]), port["port"].as_i64())
         }) {
-            let shown = format!(
-                "{{\"Name\":\"\",\"Protocol\":{},\"AppProtocol\":null,\"Port\":{},\"TargetPort\":0,\"NodePort\":0}}",
-                port["protocol"], port["port"]
-            );
+            let same = json!({"protocol": port["protocol"], "port": port["port"]});
+            let shown = internals::shown("ServicePort", &same);
             findings.add(path.item(index), Problem::DuplicateText(shown));
         }
     }
@@ -182,10 +180,10 @@ fn check_addresses(spec: &Value, findings: &mut Findings) {
     let whole = || spec["clusterIPs"].clone();
     if first.is_empty() {
         if !all.is_empty() {
-            findings.invalid(&path, whole(), "must be empty when `clusterIP` is not specified");
+            findings.invalid(path, whole(), "must be empty when `clusterIP` is not specified");
         }
     } else if all.first().is_some_and(|address| text(address) != first) {
-        findings.invalid(&path, whole(), "first value must match `clusterIP`");
+        findings.invalid(path, whole(), "first value must match `clusterIP`");
     }
     let families = list(&spec["ipFamilies"]);
     for (index, family) in families.iter().enumerate() {
@@ -201,21 +199,21 @@ fn check_addresses(spec: &Value, findings: &mut Findings) {
     for (index, address) in all.iter().map(text).enumerate() {
         if index == 0 && address == "None" {
             if all.len() > 1 {
-                findings.invalid(&path, whole(), "'None' must be the first and only value");
+                findings.invalid(path, whole(), "'None' must be the first and only value");
             }
             continue;
         }
         findings.named(path.item(index), address, naming::address(address));
     }
     if all.len() > 2 {
-        findings.invalid(&path, whole(), "may only hold up to 2 values");
+        findings.invalid(path, whole(), "may only hold up to 2 values");
     }
     if findings.count() > before && all.len() <= 2 {
         return;
     }
     if all.len() == 2 && is_v6(&all[0]) == is_v6(&all[1]) {
         findings.invalid(
-            &path,
+            path,
             whole(),
             "may specify no more than one IP for each IP family",
         );
@@ -292,7 +290,7 @@ fn check_balancer(service: &Value, findings: &mut Findings) {
     if !ranges.is_empty() {
         let path = Trail::from_root("spec.LoadBalancerSourceRanges");
         if !is_balancer {
-            findings.forbidden(&path, BALANCERS_ONLY);
+            findings.forbidden(path, BALANCERS_ONLY);
         }
         for (index, range) in ranges.iter().map(|range| text(range).trim()).enumerate() {
             findings.named(path.item(index), range, naming::address_block(range));
@@ -363,7 +361,8 @@ fn check_changes(spec: &Value, old: &Value, findings: &mut Findings) {
     let is = |spec: &Value, kind: &str| spec["type"] == kind;
     let headless = |spec: &Value| spec["clusterIP"] == "None";
     let (now, before) = (list(&spec["clusterIPs"]), list(&old["clusterIPs"]));
-    if !is(spec, "ExternalName") && !is(old, "ExternalName") && !(headless(spec) && headless(old)) {
+    let no_address = is(spec, "ExternalName") || is(old, "ExternalName") || (headless(spec) && headless(old));
+    if !no_address {
         for (index, _) in now
             .iter()
             .zip(before)

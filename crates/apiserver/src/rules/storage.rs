@@ -100,7 +100,7 @@ pub(super) fn check_claim(spec: &Value, path: &Trail<'_>, findings: &mut Finding
     let resources = path.at("resources");
     let storage = resources.entry("storage");
     if requests.get("storage").is_none() {
-        findings.required(&storage, "");
+        findings.required(storage, "");
     }
     check_storage(requests, &storage, findings);
     check_shared(spec, path, findings);

@@ -12,7 +12,7 @@ pub(super) fn check(pod: &Pod<'_>, path: &Trail<'_>, findings: &mut Findings) {
     let regular = list(&pod.spec["containers"]);
     let place = path.at("containers");
     if regular.is_empty() {
-        findings.required(&place, "");
+        findings.required(place, "");
     }
     for (index, container) in regular.iter().enumerate() {
         let path = place.item(index);
@@ -202,14 +202,14 @@ fn check_propagation(container: &Value, mount: &Value, path: &Trail<'_>, finding
         findings.forbidden(path.at("mountPropagation"), why);
     }
     let (recursive, field) = (&mount["recursiveReadOnly"], path.at("recursiveReadOnly"));
-    findings.one_of_if_given(&field, recursive, &["Disabled", "Enabled", "IfPossible"]);
+    findings.one_of_if_given(field, recursive, &["Disabled", "Enabled", "IfPossible"]);
     if matches!(text(recursive), "Enabled" | "IfPossible") {
         if mount["readOnly"] != true {
-            findings.forbidden(&field, "may only be specified when readOnly is true");
+            findings.forbidden(field, "may only be specified when readOnly is true");
         }
         if !matches!(text(propagation), "" | "None") {
             let why = "may only be specified when mountPropagation is None or not specified";
-            findings.forbidden(&field, why);
+            findings.forbidden(field, why);
         }
     }
 }
@@ -272,7 +272,7 @@ fn check_restart(container: &Value, path: &Trail<'_>, findings: &mut Findings) {
         findings.one_of(field.at("action"), &rule["action"], &["Restart"]);
         let codes = field.at("exitCodes");
         if rule["exitCodes"].is_null() {
-            findings.required(&codes, "must be specified");
+            findings.required(codes, "must be specified");
         } else {
             let operators = ["In", "NotIn"];
             findings.one_of(codes.at("operator"), &rule["exitCodes"]["operator"], &operators);

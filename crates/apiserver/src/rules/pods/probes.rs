@@ -45,11 +45,11 @@ fn check_probe(pod: &Pod<'_>, kind: &str, probe: &Value, path: &Trail<'_>, findi
         path.at("terminationGracePeriodSeconds"),
     );
     if grace.as_i64().is_some_and(|seconds| seconds <= 0) {
-        findings.invalid(&field, grace.clone(), "must be greater than 0");
+        findings.invalid(field, grace.clone(), "must be greater than 0");
     }
     if kind == "readinessProbe" {
         if !grace.is_null() {
-            findings.invalid(&field, grace.clone(), "must not be set for readinessProbes");
+            findings.invalid(field, grace.clone(), "must not be set for readinessProbes");
         }
         return;
     }

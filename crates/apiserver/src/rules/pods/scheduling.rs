@@ -40,7 +40,7 @@ fn check_node_affinity(affinity: &Value, path: &Trail<'_>, findings: &mut Findin
         let (terms, path) = (list(&required["nodeSelectorTerms"]), path.at(REQUIRED));
         let path = path.at("nodeSelectorTerms");
         if terms.is_empty() {
-            findings.required(&path, "must have at least one node selector term");
+            findings.required(path, "must have at least one node selector term");
         }
         for (index, term) in terms.iter().enumerate() {
             check_node_term(term, true, &path.item(index), findings);
@@ -127,7 +127,7 @@ fn check_label_keys(term: &Value, path: &Trail<'_>, findings: &mut Findings) {
     for kind in ["matchLabelKeys", "mismatchLabelKeys"] {
         let (keys, path) = (list(&term[kind]), path.at(kind));
         if !keys.is_empty() && term["labelSelector"].is_null() {
-            findings.forbidden(&path, "must not be specified when labelSelector is not set");
+            findings.forbidden(path, "must not be specified when labelSelector is not set");
             continue;
         }
         for (index, key) in keys.iter().map(text).enumerate() {
