@@ -1,6 +1,6 @@
 //! The account of every write: `metadata.managedFields` of what is about to be written.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use serde_json::{Map, Value};
 
@@ -125,13 +125,19 @@ pub(super) fn blank(resource: &Resource) -> &Value {
 }
 
 impl Api {
-    /// Accounts for a new object, whatever its client said of who owns it.
+    /// Accounts for a new object.
     pub(super) fn account_for_new(&self, resource: &Resource, options: &WriteOptions, object: &mut Object) {
         let kinds = Kinds::new(self, resource, "");
         let now = self.world.now_text();
-        let account = kinds
-            .writer(&options.manager, &now)
-            .create(blank(resource), object.tree());
+        let said = object.take_account();
+        let writer = kinds.writer(&options.manager, &now);
+        let blank = blank(resource);
+        let account = match Said::of(&said) {
+            Said::Account(said) => writer
+                .update(blank, object.tree(), || said.clone())
+                .map(|updated| updated.unwrap_or(said)),
+            _ => writer.create(blank, object.tree()),
+        };
         let json = account.map(Managed::write).unwrap_or_default();
         object.set_account(Account::kept(json));
     }
@@ -149,30 +155,51 @@ impl Api {
         let now = self.world.now_text();
         let said = object.take_account();
         // Who writes to a part of the object has no say in it.
-        let said = match said {
-            Account::Said(said) if subresource.is_empty() => Some(said),
-            _ => None,
+        let said = if subresource.is_empty() {
+            Said::of(&said)
+        } else {
+            Said::Nothing
         };
-        let account = match said.as_ref().and_then(Value::as_array).map(Vec::as_slice) {
-            Some([]) => Some(Managed::default()),
-            Some([Value::Object(entry)]) if entry.is_empty() => Some(Managed::default()),
-            Some(_) => said
-                .as_ref()
-                .and_then(Managed::of_client)
-                .filter(|said| !said.is_empty()),
-            None => None,
+        let kept = match &said {
+            Said::Nothing => Cow::Borrowed(old.account().text()),
+            Said::Forget => Cow::Borrowed(""),
+            Said::Account(said) => Cow::Owned(said.clone().write()),
         };
-        let writer = kinds.writer(&options.manager, &now);
-        let kept = match &account {
-            Some(said) => Managed::write(said.clone()),
-            None => old.account().text().to_owned(),
+        let managed = || match said {
+            Said::Nothing => Managed::read(old.account().text()),
+            Said::Forget => Managed::default(),
+            Said::Account(said) => said,
         };
-        let updated = writer
-            .update(old.tree(), object.tree(), || {
-                account.unwrap_or_else(|| Managed::read(old.account().text()))
-            })
-            .map(|managed| managed.map_or(kept, Managed::write));
+        let updated = kinds
+            .writer(&options.manager, &now)
+            .update(old.tree(), object.tree(), managed)
+            .map(|updated| updated.map_or_else(|| kept.into_owned(), Managed::write));
         object.set_account(Account::kept(updated.unwrap_or_default()));
+    }
+}
+
+/// What a client says of who owns what.
+enum Said<'a> {
+    /// Nothing, or what cannot be understood.
+    Nothing,
+    /// That nobody owns anything: an empty list, or one empty entry.
+    Forget,
+    Account(Managed<'a>),
+}
+
+impl<'a> Said<'a> {
+    fn of(account: &'a Account) -> Self {
+        let Account::Said(said) = account else {
+            return Self::Nothing;
+        };
+        match said.as_array().map(Vec::as_slice) {
+            Some([]) => Self::Forget,
+            Some([Value::Object(entry)]) if entry.is_empty() => Self::Forget,
+            _ => match Managed::of_client(said) {
+                Some(managed) if !managed.is_empty() => Self::Account(managed),
+                _ => Self::Nothing,
+            },
+        }
     }
 }
 

@@ -36,6 +36,7 @@ impl Api {
                 "resourceVersion should not be set on objects to be created",
             ));
         }
+        self.account_for_new(resource, options, &mut object);
         self.insert(resource, options, object, warnings)
     }
 
@@ -47,7 +48,6 @@ impl Api {
         mut object: Object,
         mut warnings: Vec<String>,
     ) -> Result<Answer, Status> {
-        self.account_for_new(resource, options, &mut object);
         self.admit(resource, &mut object)?;
         self.prepare_create(&mut object, resource);
         // A generated name may be taken: the real server tries eight times.

@@ -8,6 +8,7 @@
 //! [`crate::particular`].
 
 mod accounts;
+mod apply;
 mod commit;
 mod conform;
 mod create;
