@@ -339,7 +339,12 @@ impl Server {
                 }
             }
             Verb::Create | Verb::Update | Verb::Patch => {
-                let options = WriteOptions::of(&query, &parts.headers, "UpdateOptions")?;
+                let kind = match verb {
+                    Verb::Create => "CreateOptions",
+                    Verb::Patch => "PatchOptions",
+                    _ => "UpdateOptions",
+                };
+                let options = WriteOptions::of(&query, &parts.headers, kind)?;
                 let input = if verb == Verb::Patch {
                     Input::Patch(
                         collect(body).await?,

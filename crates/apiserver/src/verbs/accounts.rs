@@ -4,12 +4,13 @@ use std::{borrow::Cow, sync::Arc};
 
 use serde_json::{Map, Value};
 
-use super::{Api, WriteOptions};
+use super::{Api, WriteOptions, apply};
 use crate::{
-    fields::{Managed, Replicas, SCALE, Set, Shape, Versions, Writer},
+    fields::{Managed, OnConflict, Replicas, SCALE, Set, Shape, Versions, Writer},
     object::{Account, Object},
     registry::{self, Catalogue, Resource},
     schema::{self, Schema, Source},
+    status::Status,
     versions,
 };
 
@@ -92,6 +93,9 @@ impl Replicas for Kinds<'_> {
         Some(Some(pointer.trim_start_matches('/').split('/').collect()))
     }
 }
+
+/// Why the Scale of a custom resource cannot be changed by apply: the real server takes it for the custom resource.
+const NOT_A_SCALE: &str = "request to convert CR to an invalid group/version: autoscaling/v1";
 
 /// A Scale has one version, and what is written to it is all its writer's.
 struct ScaleKind;
@@ -216,16 +220,68 @@ impl Api {
         let now = self.world.now_text();
         let parent = Managed::read(account.text());
         let scale = parent.to_scale(&kinds);
-        let updated = scale_writer(options, &now).update(old, new, || scale.clone());
+        let updated = scale_writer(&options.manager, &now).update(old, new, || scale.clone());
         let scale = updated.map(|updated| updated.unwrap_or(scale));
         let scale = scale.unwrap_or_default();
         Account::kept(parent.after_scale(scale, &kinds.version, &kinds).write())
     }
 }
 
-fn scale_writer<'a>(options: &'a WriteOptions, now: &'a str) -> Writer<'a, ScaleKind> {
+impl Api {
+    /// What a scale and its object's account become when a configuration is applied to it.
+    pub(crate) fn applied_scale(
+        &self,
+        resource: &Resource,
+        options: &WriteOptions,
+        account: &Account,
+        live: &Value,
+        config: &Value,
+    ) -> Result<(Value, Account), Status> {
+        apply::check_kind(config, SCALE, "Scale")?;
+        let kinds = Kinds::new(self, resource, "scale");
+        let now = self.world.now_text();
+        let parent = Managed::read(account.text());
+        let mut scale = parent.to_scale(&kinds);
+        let blank = serde_json::json!({"kind": "Scale", "apiVersion": SCALE, "metadata": {}, "spec": {},
+            "status": {"replicas": 0}});
+        if scale.is_empty() && resource.custom {
+            return Err(Status::unexplained(format!(
+                "failed to create manager for existing fields: failed to convert live object (/; {SCALE}, Kind=Scale) to \
+                 proper version: {NOT_A_SCALE}"
+            )));
+        }
+        if scale.is_empty() {
+            scale = scale_writer(apply::BEFORE, &now)
+                .create(&blank, live)
+                .unwrap_or_default();
+        }
+        let on_conflict = if options.force {
+            OnConflict::Force
+        } else {
+            OnConflict::Refuse
+        };
+        let applied = scale_writer(&options.manager, &now)
+            .apply(live, config, scale, on_conflict)
+            .map_err(|refused| apply::refusal(&refused, config))?;
+        if resource.custom && applied.object.is_some() {
+            return Err(Status::unexplained(format!(
+                "failed to convert new object ({}) to proper version: {NOT_A_SCALE}",
+                apply::described(config)
+            )));
+        }
+        let account = parent
+            .after_scale(applied.managed, &kinds.version, &kinds)
+            .write();
+        Ok((
+            applied.object.unwrap_or_else(|| live.clone()),
+            Account::kept(account),
+        ))
+    }
+}
+
+fn scale_writer<'a>(name: &'a str, now: &'a str) -> Writer<'a, ScaleKind> {
     Writer {
-        name: &options.manager,
+        name,
         version: SCALE,
         subresource: "scale",
         now,

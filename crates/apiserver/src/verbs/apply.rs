@@ -26,7 +26,7 @@ const KUBECTL: &str = "kubectl";
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// Who is said to own what was there before anything was applied.
-const BEFORE: &str = "before-first-apply";
+pub(super) const BEFORE: &str = "before-first-apply";
 
 impl Api {
     pub(super) fn apply(
@@ -202,7 +202,7 @@ pub(crate) fn check_kind(config: &Value, version: &str, kind: &str) -> Result<()
 }
 
 /// A configuration as messages name it.
-fn described(config: &Value) -> String {
+pub(super) fn described(config: &Value) -> String {
     let text = |key: &str| config["metadata"][key].as_str().unwrap_or_default();
     format!("{}/{}; {}", text("namespace"), text("name"), kind_of(config))
 }

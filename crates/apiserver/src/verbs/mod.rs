@@ -24,6 +24,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::Value;
 
+pub(crate) use apply::Configuration;
 pub(crate) use commit::Generation;
 pub(crate) use conform::normalize;
 pub(crate) use options::{DeleteOptions, FieldValidation, ListOptions, WriteOptions};
