@@ -133,17 +133,11 @@ fn gathers(role: &Object) -> bool {
         .is_some_and(|selectors| !selectors.is_empty())
 }
 
-/// Whether nothing changes but what garbage collection touches.
+/// Whether nothing changes but what garbage collection touches, and who wrote it.
 fn keeps_all(object: &Object, old: &Object) -> bool {
     let mut same = object.clone();
-    for key in [
-        "ownerReferences",
-        "finalizers",
-        "selfLink",
-        "managedFields",
-        "resourceVersion",
-    ] {
+    for key in ["ownerReferences", "finalizers", "selfLink", "resourceVersion"] {
         same.keep_meta(key, old);
     }
-    same == *old
+    same.fields() == old.fields()
 }
