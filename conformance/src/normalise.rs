@@ -329,6 +329,12 @@ impl Names<'_> {
         let Some(Value::Object(mut claims)) = opened else {
             return token.into();
         };
+        if let Some(time) = claims
+            .get_mut("kubernetes.io")
+            .and_then(|about| about.get_mut("warnafter"))
+        {
+            *time = "T".into();
+        }
         for (key, replacement) in [("exp", "T"), ("iat", "T"), ("nbf", "T"), ("jti", "UNIQUE")] {
             if let Some(value) = claims.get_mut(key) {
                 *value = replacement.into();

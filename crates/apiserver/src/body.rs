@@ -20,7 +20,7 @@ enum Inner {
     Whole(Bytes),
     List(Box<Pieces>),
     Packed(Packer, Box<Pieces>),
-    Watch(BoxStream<'static, Bytes>),
+    Stream(BoxStream<'static, Bytes>),
 }
 
 /// What is ready, and then the rest of a list.
@@ -58,7 +58,12 @@ impl Body {
             let piece = stream.next_piece().await?;
             Some((piece, stream))
         });
-        Self(Inner::Watch(frames.boxed()))
+        Self::stream(frames.boxed())
+    }
+
+    /// Pieces of which none is empty, until there are no more.
+    pub(crate) fn stream(pieces: BoxStream<'static, Bytes>) -> Self {
+        Self(Inner::Stream(pieces))
     }
 
     /// The same, compressed, if there is more of it than `least` bytes; else as it was.
@@ -94,7 +99,7 @@ impl http_body::Body for Body {
             Inner::Whole(bytes) => Some(std::mem::take(bytes)),
             Inner::List(pieces) => pieces.next(),
             Inner::Packed(packer, pieces) => packer.next_piece(|| pieces.next()),
-            Inner::Watch(frames) => match frames.as_mut().poll_next(context) {
+            Inner::Stream(frames) => match frames.as_mut().poll_next(context) {
                 Poll::Ready(frame) => frame,
                 Poll::Pending => return Poll::Pending,
             },

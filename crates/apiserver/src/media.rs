@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use serde_json::Value;
 
-use crate::{json, protobuf, registry::Resource, status::Status, yaml};
+use crate::{json, protobuf, registry::Resource, status::Status, view::Form, yaml};
 
 /// What bodies may be in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,9 +37,10 @@ impl Encoding {
         else {
             return Ok(Self::Json);
         };
-        // Parameters such as `as=Table` ask for another view of the object; without it the plain object is an answer.
+        // Parameters such as `as=Table` ask for another view of the object, which there must be.
         let offers = accept
             .split(',')
+            .filter(|part| !matches!(Form::of(part), Form::Unknown))
             .map(|part| part.split(';').next().unwrap_or_default().trim());
         for offer in offers {
             match offer {

@@ -13,6 +13,8 @@ pub(crate) struct Status {
     reason: Option<&'static str>,
     message: String,
     details: Option<Map<String, Value>>,
+    /// What the client should know besides.
+    pub(crate) warnings: Vec<String>,
     /// Where a list could go on all the same.
     continue_token: Option<String>,
 }
@@ -24,8 +26,17 @@ impl Status {
             reason: Some(reason),
             message: message.into(),
             details: None,
+            warnings: Vec::new(),
             continue_token: None,
         }
+    }
+
+    /// The refusal with what was remarked on before it; a refusal that has remarks keeps its own.
+    pub(crate) fn with_warnings(mut self, warnings: &[String]) -> Self {
+        if self.warnings.is_empty() {
+            self.warnings = warnings.to_vec();
+        }
+        self
     }
 
     /// Names the resource and the object, as most refusals do.
@@ -224,6 +235,15 @@ impl Status {
         .about(resource, name)
     }
 
+    /// A request for a token that means an account of another uid.
+    pub(crate) fn token_conflict(name: &str, said: &str, uid: &str) -> Self {
+        let message = format!(
+            "Operation cannot be fulfilled on TokenRequest.authentication.k8s.io {name:?}: the UID in the token request \
+             ({said}) does not match the UID of the service account ({uid})"
+        );
+        Self::new(409, "Conflict", message).of("authentication.k8s.io", "TokenRequest", name)
+    }
+
     /// No credentials, or none that are good.
     pub(crate) fn unauthorized() -> Self {
         Self::new(401, "Unauthorized", "Unauthorized")
@@ -278,11 +298,6 @@ impl Status {
         Self::new(403, "Forbidden", message)
             .bare()
             .of(group, resource, name)
-    }
-
-    /// Something that is not there, in words of its own.
-    pub(crate) fn no_such(group: &str, kind: &str, name: &str, message: String) -> Self {
-        Self::new(404, "NotFound", message).of(group, kind, name)
     }
 
     /// Names what it is about, as far as there is something to name.
@@ -442,6 +457,7 @@ impl Status {
             reason: None,
             message: message.into(),
             details: None,
+            warnings: Vec::new(),
             continue_token: None,
         }
     }

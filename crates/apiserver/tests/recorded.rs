@@ -1,7 +1,7 @@
 //! What a real kube-apiserver 1.36.4 answered (`hack/recordings/record`), asked again of the embedded server.
 //!
 //! Answers are compared whole: absent, null and empty are different. Masked on both sides is what differs from run to
-//! run, and the diffs of Go's internal structs that some refusals end with.
+//! run, and the objects that some refusals of patches quote.
 
 use std::path::Path;
 
@@ -109,7 +109,11 @@ async fn replay(recorded: &str) {
 
 fn report(failures: &[String]) {
     let count = failures.len();
-    assert!(failures.is_empty(), "{count} cases differ:\n{}", failures.join("\n"));
+    assert!(
+        failures.is_empty(),
+        "{count} cases differ:\n{}",
+        failures.join("\n")
+    );
 }
 
 /// What the embedded server answers otherwise than the real one did.
@@ -289,10 +293,9 @@ impl Masks {
                     }
                 }
                 if let Some(Value::String(message)) = fields.get_mut("message") {
-                    let text = message.split("\n@@").next().unwrap_or_default();
                     *message = self
                         .quoted
-                        .replace_all(text, "Invalid value: \"OBJECT\"")
+                        .replace_all(message, "Invalid value: \"OBJECT\"")
                         .into_owned();
                 }
                 fields.values_mut().for_each(|inner| self.walk(inner));

@@ -23,6 +23,8 @@ mod impersonation;
 mod policy;
 mod reviews;
 mod rules;
+#[cfg(test)]
+mod table;
 mod user;
 
 use std::{collections::HashMap, sync::Arc};

@@ -44,6 +44,8 @@ impl Api {
         self.after_role(resource);
         if is_definition(resource) {
             self.refresh_definition(&entry.key.name);
+        } else if crate::subresources::has_log(resource) {
+            self.printed.forget(entry.object.decode().meta("uid"));
         } else if resource.custom {
             // It may have been the last that a dying definition waited for.
             self.refresh_definition(&resource.qualified());

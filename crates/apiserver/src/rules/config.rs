@@ -5,8 +5,7 @@ use serde_json::Value;
 
 use super::findings::{Findings, list, text};
 use crate::{
-    golang, json, naming, object::Object, schema::Problem, trail::Trail,
-    validation::STANDARD_FINALIZERS,
+    golang, json, naming, object::Object, schema::Problem, trail::Trail, validation::STANDARD_FINALIZERS,
 };
 
 /// The data of a `ConfigMap` or Secret may be this long.

@@ -100,7 +100,7 @@ pub(super) fn check_claim(spec: &Value, path: &Trail<'_>, findings: &mut Finding
     let resources = path.at("resources");
     let storage = resources.entry("storage");
     if requests.get("storage").is_none() {
-        findings.required(&storage, "");
+        findings.required(storage, "");
     }
     check_storage(requests, &storage, findings);
     check_shared(spec, path, findings);
@@ -132,7 +132,11 @@ fn check_shared(spec: &Value, path: &Trail<'_>, findings: &mut Findings) {
     if !class.is_empty() {
         findings.named(path.at("storageClassName"), class, naming::subdomain(class));
     }
-    findings.one_of_if_given(path.at("volumeMode"), &spec["volumeMode"], &["Block", "Filesystem"]);
+    findings.one_of_if_given(
+        path.at("volumeMode"),
+        &spec["volumeMode"],
+        &["Block", "Filesystem"],
+    );
 }
 
 pub(super) fn check_priority_class(class: &Value, findings: &mut Findings) {

@@ -26,7 +26,7 @@ mod problem;
 mod properties;
 mod prune;
 pub(crate) mod quantity;
-mod time;
+pub(crate) mod time;
 mod validate;
 
 use std::{collections::HashMap, sync::Arc};

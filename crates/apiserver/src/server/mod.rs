@@ -24,6 +24,7 @@ use crate::{
     auth::{Caller, Door, Peer, User},
     body::Body,
     gzip, limits,
+    logs::Logs,
     media::Encoding,
     request::Query,
     status::Status,
@@ -63,6 +64,11 @@ impl Server {
         Builder::default()
     }
 
+    /// What the containers of its pods print: nobody runs them here, so that whoever does must say.
+    pub fn logs(&self) -> Logs {
+        Logs::new(self.api.clone())
+    }
+
     /// The same server, asked by this user: no proof is needed, but with [`Builder::rbac`] the rights are.
     #[must_use]
     pub fn as_user(&self, user: User) -> Self {
@@ -77,6 +83,11 @@ impl Server {
     #[must_use]
     pub fn guarded(&self) -> Self {
         self.behind(Peer::Unknown)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn api(&self) -> &Shared {
+        &self.api
     }
 
     /// The same server for whoever is at the other end of a connection. Without RBAC, nobody is asked for proof.

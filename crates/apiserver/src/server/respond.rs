@@ -42,7 +42,7 @@ impl Api {
                 with_body(200, "", Body::list(ListBody::new(resource, page, shown)))
             }
             Answer::Watch(stream) => with_body(200, "", Body::watch(*stream)),
-            Answer::Text(text) => return Ok(with_body(200, "text/plain", Body::whole(text))),
+            Answer::Text(text) => return Ok(with_body(200, "text/plain", Body::stream(text))),
             Answer::Nothing => return Ok(with_body(204, "", Body::whole(Bytes::new()))),
         };
         if let Some(deprecation) = resource.strategy.deprecation {
@@ -69,6 +69,9 @@ pub(super) fn refusal(status: &Status, encoding: Encoding) -> Response<Body> {
     let mut response = with_body(status.code, encoding.content_type(), Body::whole(body));
     if let Some(seconds) = status.retry_after() {
         response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+    }
+    for warning in &status.warnings {
+        warn(&mut response, warning);
     }
     response
 }

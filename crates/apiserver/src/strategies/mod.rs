@@ -2,6 +2,7 @@
 //! what the server generates, what a change may not touch.
 
 mod pods;
+mod runtime_class;
 mod services;
 mod workloads;
 

@@ -22,6 +22,7 @@ mod watch;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures::stream::BoxStream;
 use serde_json::Value;
 
 pub(crate) use commit::Generation;
@@ -34,6 +35,7 @@ use crate::{
     admission::Accounts,
     auth::Guard,
     crd,
+    logs::Printed,
     registry::{Registry, Resource},
     request::Target,
     schema::FieldError,
@@ -60,6 +62,8 @@ pub(crate) struct Api {
     /// Held while a service is given addresses and ports, and until it is written.
     pub(crate) allotting: parking_lot::Mutex<()>,
     pub(crate) accounts: Accounts,
+    /// What pods have printed.
+    pub(crate) printed: Printed,
 }
 
 /// What a verb answers with.
@@ -72,8 +76,8 @@ pub(crate) enum Answer {
     },
     /// A list, or a part of one.
     List(Page),
-    /// Plain text.
-    Text(Bytes),
+    /// Plain text, as it comes.
+    Text(BoxStream<'static, Bytes>),
     /// 204
     Nothing,
     /// Events, until the watch ends.

@@ -61,6 +61,40 @@ impl Version {
     }
 }
 
+/// The form that one offer of an `Accept` header asks for.
+pub(crate) enum Form<'a> {
+    /// The object itself.
+    Plain,
+    /// A kind of the API machinery.
+    Of(&'a str, Version),
+    /// None that the server has.
+    Unknown,
+}
+
+impl<'a> Form<'a> {
+    /// From `application/json;as=Table;v=v1;g=meta.k8s.io`.
+    pub(crate) fn of(offer: &'a str) -> Self {
+        let (mut kind, mut group, mut version) = (None, None, None);
+        for part in offer.split(';').skip(1) {
+            match part.trim().split_once('=') {
+                Some(("as", value)) => kind = Some(value),
+                Some(("g", value)) => group = Some(value),
+                Some(("v", value)) => version = Some(value),
+                _ => {}
+            }
+        }
+        match (kind, group, Version::of(version)) {
+            (None, None, _) if version.is_none() => Self::Plain,
+            (
+                Some(kind @ ("Table" | "PartialObjectMetadata" | "PartialObjectMetadataList")),
+                Some("meta.k8s.io"),
+                Some(version),
+            ) => Self::Of(kind, version),
+            _ => Self::Unknown,
+        }
+    }
+}
+
 /// A list without its items.
 pub(crate) struct Frame {
     pub(crate) fields: Map<String, Value>,
@@ -94,25 +128,14 @@ impl View {
             .and_then(|value| value.to_str().ok())
             .unwrap_or_default();
         for offer in accept.split(',') {
-            let mut parts = offer.split(';').map(str::trim);
-            if !matches!(parts.next(), Some("application/json" | "application/yaml")) {
+            let media_type = offer.split(';').next().unwrap_or_default().trim();
+            if !matches!(media_type, "application/json" | "application/yaml") {
                 continue;
             }
-            let mut wish = (None, None, None);
-            for part in parts {
-                match part.split_once('=') {
-                    Some(("as", value)) => wish.0 = Some(value),
-                    Some(("g", value)) => wish.1 = Some(value),
-                    Some(("v", value)) => wish.2 = Some(value),
-                    _ => {}
-                }
-            }
-            let (Some(kind), Some("meta.k8s.io"), Some(version)) = (wish.0, wish.1, Version::of(wish.2))
-            else {
-                if wish == (None, None, None) {
-                    return Ok(Self::Object);
-                }
-                continue;
+            let (kind, version) = match Form::of(offer) {
+                Form::Plain => return Ok(Self::Object),
+                Form::Of(kind, version) => (kind, version),
+                Form::Unknown => continue,
             };
             match kind {
                 "Table" => return Ok(Self::Table(Include::of(query)?, version)),

@@ -2,15 +2,20 @@
 
 use serde_json::Value;
 
-use super::super::{
-    findings::{Findings, entries, list, text},
-    immutable::without_nulls,
+use super::{
+    super::{
+        findings::{Findings, entries, list, text},
+        immutable::without_nulls,
+    },
+    names,
 };
-use crate::trail::Trail;
+use crate::{internals, trail::Trail};
 
 const FIXED: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
-pub(in super::super) fn check(spec: &Value, old: &Value, findings: &mut Findings) {
+pub(in super::super) fn check(pod: &Value, old: &Value, findings: &mut Findings) {
+    names::check_deletion_cost(pod, findings);
+    let (spec, old) = (&pod["spec"], &old["spec"]);
     if spec == old {
         return;
     }
@@ -30,8 +35,10 @@ pub(in super::super) fn check(spec: &Value, old: &Value, findings: &mut Findings
     check_gates(spec, old, findings);
     let before = findings.count();
     check_narrowing(spec, old, findings);
-    if findings.count() == before && without_nulls(&with_free_fields_of(spec, old)) != without_nulls(old) {
-        findings.forbidden("spec", FIXED);
+    let same = with_free_fields_of(spec, old);
+    if findings.count() == before && without_nulls(&same) != without_nulls(old) {
+        let difference = internals::difference("PodSpec", old, &same);
+        findings.forbidden("spec", &format!("{FIXED}\n{difference}"));
     }
 }
 
@@ -52,7 +59,10 @@ fn check_images(spec: &Value, findings: &mut Findings) {
 
 /// Says whether there is more to look at.
 fn check_deadline(spec: &Value, old: &Value, findings: &mut Findings) -> bool {
-    let (field, now) = ("spec.activeDeadlineSeconds", spec["activeDeadlineSeconds"].as_i64());
+    let (field, now) = (
+        "spec.activeDeadlineSeconds",
+        spec["activeDeadlineSeconds"].as_i64(),
+    );
     match (now, old["activeDeadlineSeconds"].as_i64()) {
         (None, Some(_)) => {
             let why = "must not update from a positive integer to nil value";

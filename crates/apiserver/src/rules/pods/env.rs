@@ -82,15 +82,16 @@ pub(super) fn check(container: &Value, path: &Trail<'_>, findings: &mut Findings
             }
         }
         match given {
-            0 => findings.invalid(&place, "", "must specify one of: `configMapRef` or `secretRef`"),
+            0 => findings.invalid(place, "", "must specify one of: `configMapRef` or `secretRef`"),
             1 => {}
-            _ => findings.invalid(&place, "", "may not have more than one field specified at a time"),
+            _ => findings.invalid(place, "", "may not have more than one field specified at a time"),
         }
     }
 }
 
 fn is_name(name: &str) -> bool {
-    name.bytes().all(|byte| (b' '..=b'~').contains(&byte) && byte != b'=')
+    name.bytes()
+        .all(|byte| (b' '..=b'~').contains(&byte) && byte != b'=')
 }
 
 fn check_source(variable: &Value, path: &Trail<'_>, findings: &mut Findings) {

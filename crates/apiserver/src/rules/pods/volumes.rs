@@ -75,7 +75,7 @@ pub(super) fn check(pod: &Pod<'_>, path: &Trail<'_>, findings: &mut Findings) {
         let path = path.item(index + pod.claims.len());
         let mut sources = SOURCES.iter().filter(|source| !volume[**source].is_null());
         match sources.next() {
-            None => findings.required(&path, "must specify a volume type"),
+            None => findings.required(path, "must specify a volume type"),
             Some(source) => check_source(pod, volume, source, &path, findings),
         }
         for extra in sources {
@@ -246,10 +246,14 @@ fn check_projected(projected: &Value, path: &Trail<'_>, findings: &mut Findings)
             let field = item.at("serviceAccountToken");
             let field = field.at("expirationSeconds");
             if seconds < 600 {
-                findings.invalid(&field, seconds, "may not specify a duration less than 10 minutes");
+                findings.invalid(field, seconds, "may not specify a duration less than 10 minutes");
             }
             if seconds > 1 << 32 {
-                findings.invalid(&field, seconds, "may not specify a duration larger than 2^32 seconds");
+                findings.invalid(
+                    field,
+                    seconds,
+                    "may not specify a duration larger than 2^32 seconds",
+                );
             }
             if findings.given(path.at("path"), &token["path"]) {
                 check_path(&token["path"], &path.at("path"), findings);
@@ -258,7 +262,7 @@ fn check_projected(projected: &Value, path: &Trail<'_>, findings: &mut Findings)
         let given = source.as_object().into_iter().flatten();
         if given.filter(|(_, from)| !from.is_null()).count() > 1 {
             let why = "may not specify more than 1 volume type per source";
-            findings.forbidden(&item, why);
+            findings.forbidden(item, why);
         }
     }
 }
