@@ -123,6 +123,9 @@ fn ok() -> u16 {
     200
 }
 
+/// The content type of what is applied.
+const APPLY: &str = "application/apply-patch+yaml";
+
 /// The file's form.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -154,6 +157,10 @@ struct Line {
     put: Option<String>,
     patch: Option<String>,
     delete: Option<String>,
+    /// A server-side apply: a PATCH with its content type.
+    apply: Option<String>,
+    /// The applier.
+    by: Option<String>,
     /// A CRD to be created; two more steps wait until it is served.
     define: Option<Value>,
     wait: Option<String>,
@@ -337,13 +344,14 @@ impl Line {
             ("POST", self.post),
             ("PUT", self.put),
             ("PATCH", self.patch),
+            ("PATCH", self.apply.clone()),
             ("DELETE", self.delete),
         ]
         .into_iter()
         .filter_map(|(method, path)| Some((method, path?)));
         let (Some((method, path)), None) = (targets.next(), targets.next()) else {
             bail!(
-                "it must have exactly one of get, head, options, post, put, patch, delete, define, wait, kubectl"
+                "it must have exactly one of get, head, options, post, put, patch, apply, delete, define, wait, kubectl"
             );
         };
         let mut headers: Vec<_> = self.headers.into_iter().collect();
@@ -353,10 +361,20 @@ impl Line {
         let request = Request {
             method: method.to_owned(),
             path,
-            query: self.query.into_iter().collect(),
+            query: {
+                let manager = self.by.map(|by| ("fieldManager".to_owned(), by));
+                self.query.into_iter().chain(manager).collect()
+            },
             headers,
             stranger: self.token.is_some(),
-            content_type: self.content_type.unwrap_or_else(|| "application/json".to_owned()),
+            content_type: self.content_type.unwrap_or_else(|| {
+                let kind = if self.apply.is_some() {
+                    APPLY
+                } else {
+                    "application/json"
+                };
+                kind.to_owned()
+            }),
             body: match (self.body, self.raw) {
                 (None, None) => Payload::Empty,
                 (Some(json), None) => Payload::Json(json),

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use windlass_rights::{Access, Object};
 
-use crate::{registry::Resource, schema::FieldError};
+use crate::{fields::Conflicts, registry::Resource, schema::FieldError};
 
 /// A refusal: an HTTP status with a `Status` object as its body.
 #[derive(Clone, Debug, PartialEq)]
@@ -139,6 +139,35 @@ impl Status {
             resource.qualified()
         );
         Self::new(409, "Conflict", message).about(resource, name)
+    }
+
+    /// An apply that would change what others own.
+    pub(crate) fn apply_conflicts(Conflicts(conflicts): &Conflicts) -> Self {
+        let cause = |manager: &str, field: &str| {
+            let message = format!("conflict with {manager}");
+            json!({"reason": "FieldManagerConflict", "message": message, "field": field})
+        };
+        let causes: Vec<_> = conflicts
+            .iter()
+            .flat_map(|(manager, fields)| fields.iter().map(|field| cause(manager, field)))
+            .collect();
+        let message = match (&conflicts[..], causes.len()) {
+            ([(manager, fields)], 1) => {
+                format!(
+                    "Apply failed with 1 conflict: conflict with {manager}: {}",
+                    fields[0]
+                )
+            }
+            (_, count) => {
+                let mut lines = Vec::new();
+                for (manager, fields) in conflicts {
+                    lines.push(format!("conflicts with {manager}:"));
+                    lines.extend(fields.iter().map(|field| format!("- {field}")));
+                }
+                format!("Apply failed with {count} conflicts: {}", lines.join("\n"))
+            }
+        };
+        Self::new(409, "Conflict", message).with_causes(causes)
     }
 
     /// A deletion whose precondition does not hold: names the kind where others name the resource.

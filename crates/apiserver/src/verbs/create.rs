@@ -36,6 +36,7 @@ impl Api {
             let why = "resourceVersion should not be set on objects to be created";
             return Err(remark(Status::unexplained(why)));
         }
+        self.account_for_new(resource, options, &mut object);
         self.insert(resource, options, object, warnings.clone())
             .map_err(remark)
     }
@@ -48,7 +49,6 @@ impl Api {
         mut object: Object,
         mut warnings: Vec<String>,
     ) -> Result<Answer, Status> {
-        self.account_for_new(resource, options, &mut object);
         self.check_escalation(resource, options.caller.as_deref(), &object, None)?;
         self.admit(resource, &mut object)?;
         self.prepare_create(&mut object, resource);

@@ -8,6 +8,7 @@
 //! [`crate::particular`].
 
 mod accounts;
+mod apply;
 mod commit;
 mod conform;
 mod create;
@@ -25,6 +26,7 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use serde_json::Value;
 
+pub(crate) use apply::Configuration;
 pub(crate) use commit::Generation;
 pub(crate) use conform::{check_body_kind, decode, normalize};
 pub(crate) use options::{DeleteOptions, FieldValidation, ListOptions, WriteOptions};
