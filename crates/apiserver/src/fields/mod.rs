@@ -15,6 +15,8 @@ mod account;
 mod compare;
 mod element;
 mod extract;
+#[cfg(test)]
+mod laws;
 mod managed;
 mod merge;
 mod scale;
