@@ -187,7 +187,7 @@ impl Load {
             .await?)
     }
 
-    async fn send(&self, request: Request<Vec<u8>>) -> anyhow::Result<()> {
+    pub(super) async fn send(&self, request: Request<Vec<u8>>) -> anyhow::Result<()> {
         let what = format!("{} {}", request.method(), request.uri());
         self.client.request_text(request).await.with_context(|| what)?;
         Ok(())
@@ -199,7 +199,7 @@ fn path(namespace: &str, plural: &str) -> String {
 }
 
 /// Does something with each item, `at_once` at a time. Returns how many per second.
-async fn rate<T>(
+pub(super) async fn rate<T>(
     items: &[T],
     at_once: usize,
     work: impl AsyncFn(&T) -> anyhow::Result<()>,

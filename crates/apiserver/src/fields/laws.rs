@@ -8,7 +8,7 @@ use super::{
 };
 use crate::schema::Schema;
 
-const VERSION: &str = "example.com/v1";
+pub(super) const VERSION: &str = "example.com/v1";
 
 /// What a place in an object looks like.
 #[derive(Clone, Debug)]
@@ -163,7 +163,7 @@ fn configs<const N: usize>() -> impl Strategy<Value = (Kinds, [Value; N])> {
             fields,
         };
         let schema = json!({"type": "object", "properties": {"spec": spec.schema()}});
-        let kinds = Kinds(Schema::of_crd(&schema).expect("a schema"));
+        let kinds = Kinds::of(&schema);
         let config = spec.value().prop_map(
             |spec| json!({"apiVersion": VERSION, "kind": "X", "metadata": {"name": "x"}, "spec": spec}),
         );
@@ -174,7 +174,7 @@ fn configs<const N: usize>() -> impl Strategy<Value = (Kinds, [Value; N])> {
 
 /// One version of one kind.
 #[derive(Clone, Debug)]
-struct Kinds(Schema);
+pub(super) struct Kinds(Schema);
 
 impl Versions for Kinds {
     fn shape<'a>(&'a self, version: &str) -> Option<Shape<'a>> {
@@ -192,9 +192,9 @@ impl Versions for Kinds {
 
 /// An object and its account.
 #[derive(Clone, Debug, PartialEq)]
-struct State {
-    object: Value,
-    account: String,
+pub(super) struct State {
+    pub(super) object: Value,
+    pub(super) account: String,
 }
 
 impl Kinds {
@@ -202,14 +202,18 @@ impl Kinds {
         self.shape(VERSION).expect("the only one")
     }
 
-    fn nothing(&self) -> State {
+    pub(super) fn of(schema: &Value) -> Self {
+        Self(Schema::of_crd(schema).expect("a schema"))
+    }
+
+    pub(super) fn nothing(&self) -> State {
         State {
             object: json!({"apiVersion": VERSION, "kind": "X", "metadata": {"name": "x"}}),
             account: String::new(),
         }
     }
 
-    fn writer<'a>(&'a self, name: &'a str) -> Writer<'a, Self> {
+    pub(super) fn writer<'a>(&'a self, name: &'a str) -> Writer<'a, Self> {
         Writer {
             name,
             version: VERSION,
@@ -219,7 +223,7 @@ impl Kinds {
         }
     }
 
-    fn apply(&self, state: &State, name: &str, config: &Value) -> State {
+    pub(super) fn apply(&self, state: &State, name: &str, config: &Value) -> State {
         let managed = Managed::read(&state.account);
         let applied = self
             .writer(name)
@@ -348,7 +352,19 @@ proptest! {
         let state = kinds.apply(&kinds.nothing(), "other", &before);
         let once = kinds.apply(&state, "one", &config);
         let twice = kinds.apply(&once, "one", &config);
-        prop_assert_eq!(once, twice);
+        prop_assert_eq!(&once, &twice);
+    }
+
+    #[test]
+    fn what_is_told_to_be_repeated_changes_nothing((kinds, [before, config]) in configs()) {
+        let state = kinds.apply(&kinds.nothing(), "other", &before);
+        let once = kinds.apply(&state, "one", &config);
+        // Another one's configuration, and one's own.
+        for (state, config) in [(&once, &config), (&once, &before), (&state, &config)] {
+            if kinds.writer("one").is_repeated(&state.object, config, &state.account) {
+                prop_assert_eq!(&kinds.apply(state, "one", config), state);
+            }
+        }
     }
 
     #[test]

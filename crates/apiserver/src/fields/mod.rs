@@ -19,6 +19,7 @@ mod extract;
 mod laws;
 mod managed;
 mod merge;
+mod repeat;
 mod scale;
 mod set;
 mod shape;
