@@ -18,6 +18,7 @@ pub mod compare;
 pub mod corpus;
 pub mod kubectl;
 pub mod normalise;
+mod pick;
 pub mod run;
 pub mod scenario;
 pub mod stream;

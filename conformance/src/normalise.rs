@@ -49,7 +49,8 @@ static DIFF: LazyLock<Regex> =
 /// How the lines begin that kubectl logs: with the time and its process.
 static LOG: LazyLock<Regex> = LazyLock::new(|| pattern(r"^([IWEF])\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ "));
 /// Where messages name a revision.
-static REVISION: LazyLock<Regex> = LazyLock::new(|| pattern(r"(current: |in record \()(\d+)"));
+static REVISION: LazyLock<Regex> =
+    LazyLock::new(|| pattern(r"(current: |in record \(|too old resource version: \d+ \()(\d+)"));
 
 /// The outcomes of one run, so that they can be compared with those of another one.
 pub fn normalise(scenario: &Scenario, outcomes: Vec<Value>) -> Vec<Value> {
@@ -157,6 +158,7 @@ impl Names<'_> {
                 })
                 .collect(),
             Value::Object(fields) if key == "metadata" => self.replace_metadata(fields),
+            Value::Object(_) if key == "picked" => self.replace("", self.without_prose(value)),
             Value::Object(fields) => self.replace_fields(fields),
             other => other,
         }
@@ -339,6 +341,12 @@ impl Names<'_> {
         let Some(Value::Object(mut claims)) = opened else {
             return token.into();
         };
+        if let Some(time) = claims
+            .get_mut("kubernetes.io")
+            .and_then(|about| about.get_mut("warnafter"))
+        {
+            *time = "T".into();
+        }
         for (key, replacement) in [("exp", "T"), ("iat", "T"), ("nbf", "T"), ("jti", "UNIQUE")] {
             if let Some(value) = claims.get_mut(key) {
                 *value = replacement.into();

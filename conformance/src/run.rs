@@ -1,13 +1,15 @@
 //! Carries a scenario out on a server and says what happened, step by step.
 //!
-//! An outcome is a JSON object: `step`, `request`, `status`, `headers`, and `body`, `yaml`, `text`, `base64` or `events`.
+//! An outcome is a JSON object: `step`, `request`, `status`, `headers`, and `body`, `picked`, `yaml`, `text`, `base64` or
+//! `events`.
 //! A `problem` in it means that the server did not get as far as the scenario needs; nothing with one is ever stored.
 
-use std::{collections::BTreeMap, path::Path, time::Duration};
+use std::{collections::BTreeMap, io::Read, path::Path, time::Duration};
 
 use anyhow::{Context, Result, bail};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
+use flate2::read::GzDecoder;
 use http::{HeaderMap, Response};
 use http_body_util::BodyExt;
 use kube::{Client, client::Body};
@@ -16,8 +18,10 @@ use tokio::time::Instant;
 
 use crate::{
     kubectl::Kubectl,
+    pick,
     scenario::{Action, Payload, Request, Scenario, Step, Wish},
     stream::{PATIENCE, Stream},
+    target::Clients,
     template::Variables,
 };
 
@@ -28,17 +32,27 @@ const ANSWER: Duration = Duration::from_secs(15);
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// The headers of an answer that are recorded as they are.
-const HEADERS: [&str; 5] = ["content-type", "retry-after", "location", "allow", "vary"];
+const HEADERS: [&str; 6] = [
+    "content-type",
+    "content-encoding",
+    "retry-after",
+    "location",
+    "allow",
+    "vary",
+];
 
 /// The `Cache-Control` that nearly every answer has; only another one is recorded.
 const CACHE_CONTROL: &str = "no-cache, private";
 
+/// The length of a UUID.
+const UUID: usize = 36;
+
 /// Carries out all steps; the outcomes are as the server gave them, see [`crate::normalise`].
 ///
 /// An error means that the scenario is wrong or the server is gone, not that it answered otherwise than expected.
-pub async fn run(scenario: &Scenario, client: &Client, kubectl: Option<&Path>) -> Result<Vec<Value>> {
+pub async fn run(scenario: &Scenario, clients: &Clients, kubectl: Option<&Path>) -> Result<Vec<Value>> {
     let mut run = Run {
-        client,
+        clients,
         kubectl: None,
         program: kubectl,
         variables: Variables::default(),
@@ -82,7 +96,7 @@ pub fn group(scenario: &str) -> String {
 }
 
 struct Run<'a> {
-    client: &'a Client,
+    clients: &'a Clients,
     /// Started with the first command line.
     kubectl: Option<Kubectl>,
     program: Option<&'a Path>,
@@ -105,8 +119,9 @@ impl Run<'_> {
             let request = http::Request::post(path)
                 .header("content-type", "application/json")
                 .body(Body::from(body.into_bytes()))?;
-            let response = self.send(request).await?;
-            if response.status() != 201 {
+            let response = self.send(&self.clients.admin, request).await?;
+            // Where controllers are at work, the account may be there already.
+            if response.status() != 201 && (name != "default" || response.status() != 409) {
                 bail!("{name} was not created at {path}: {}", response.status());
             }
         }
@@ -115,8 +130,14 @@ impl Run<'_> {
 
     async fn step(&mut self, step: &Step) -> Result<Map<String, Value>> {
         match &step.action {
-            Action::Request(request) => self.exchange(request).await,
-            Action::Until(request, wish) => self.until(request, wish).await,
+            Action::Request(request) => {
+                let outcome = self.exchange(request).await?;
+                self.picked(request, outcome)
+            }
+            Action::Until(request, wish) => {
+                let outcome = self.until(request, wish).await?;
+                self.picked(request, outcome)
+            }
             Action::Watch {
                 stream,
                 request,
@@ -149,7 +170,8 @@ impl Run<'_> {
                 let stdin = stdin.as_ref().map(|text| self.variables.fill(text)).transpose()?;
                 if self.kubectl.is_none() {
                     let program = self.program.context("there is no kubectl")?;
-                    self.kubectl = Some(Kubectl::start(program, self.client.clone(), self.namespace).await?);
+                    self.kubectl =
+                        Some(Kubectl::start(program, self.clients.admin.clone(), self.namespace).await?);
                 }
                 let kubectl = self.kubectl.as_ref().expect("it was just started");
                 Ok(fields(kubectl.run(&arguments, stdin, *lines).await?))
@@ -158,7 +180,7 @@ impl Run<'_> {
     }
 
     async fn exchange(&mut self, request: &Request) -> Result<Map<String, Value>> {
-        let response = self.send(self.built(request)?).await?;
+        let response = self.send(self.client_of(request), self.built(request)?).await?;
         let mut outcome = answered(response).await?;
         if request.method == "HEAD" {
             // HTTP sends none; a server without a socket need not know that.
@@ -178,6 +200,21 @@ impl Run<'_> {
             self.variables.set(name, captured);
         }
         outcome.insert("request".to_owned(), line(request).into());
+        Ok(outcome)
+    }
+
+    /// What is recorded of an answer.
+    fn picked(&self, request: &Request, mut outcome: Map<String, Value>) -> Result<Map<String, Value>> {
+        if !request.pick.is_empty()
+            && let Some(body) = outcome.remove("body")
+        {
+            let pointers: Vec<_> = request
+                .pick
+                .iter()
+                .map(|pointer| self.variables.fill(pointer))
+                .collect::<Result<_>>()?;
+            outcome.insert("picked".to_owned(), pick::picked(&body, &pointers));
+        }
         Ok(outcome)
     }
 
@@ -203,7 +240,7 @@ impl Run<'_> {
         request: &Request,
         bookmarks: bool,
     ) -> Result<Map<String, Value>> {
-        let response = self.send(self.built(request)?).await?;
+        let response = self.send(self.client_of(request), self.built(request)?).await?;
         if response.status() != 200 {
             let mut outcome = answered(response).await?;
             outcome.insert("request".to_owned(), line(request).into());
@@ -248,8 +285,16 @@ impl Run<'_> {
         Ok(builder.body(Body::from(body))?)
     }
 
-    async fn send(&self, request: http::Request<Body>) -> Result<Response<Body>> {
-        let answer = tokio::time::timeout(ANSWER, self.client.send(request));
+    fn client_of(&self, request: &Request) -> &Client {
+        if request.stranger {
+            &self.clients.stranger
+        } else {
+            &self.clients.admin
+        }
+    }
+
+    async fn send(&self, client: &Client, request: http::Request<Body>) -> Result<Response<Body>> {
+        let answer = tokio::time::timeout(ANSWER, client.send(request));
         Ok(answer.await.context("no answer in time")??)
     }
 }
@@ -289,6 +334,11 @@ async fn answered(response: Response<Body>) -> Result<Map<String, Value>> {
 /// An answer as it is recorded.
 pub(crate) fn answer(status: u16, all: &HeaderMap, bytes: &[u8]) -> Map<String, Value> {
     let mut outcome = fields(json!({"status": status, "headers": headers(all)}));
+    let unpacked = match all.get("content-encoding").map(http::HeaderValue::as_bytes) {
+        Some(b"gzip") => unpacked(bytes),
+        _ => None,
+    };
+    let bytes = unpacked.as_deref().unwrap_or(bytes);
     let kind = all
         .get("content-type")
         .and_then(|kind| kind.to_str().ok())
@@ -297,6 +347,13 @@ pub(crate) fn answer(status: u16, all: &HeaderMap, bytes: &[u8]) -> Map<String, 
         outcome.insert(key.to_owned(), value);
     }
     outcome
+}
+
+/// What was compressed; none if it was not.
+fn unpacked(bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut unpacked = Vec::new();
+    GzDecoder::new(bytes).read_to_end(&mut unpacked).ok()?;
+    Some(unpacked)
 }
 
 /// What a body says, and under which key it is recorded.
@@ -334,6 +391,11 @@ fn headers(all: &HeaderMap) -> Map<String, Value> {
         if !values.is_empty() {
             kept.insert(name.to_owned(), values.join(", ").into());
         }
+    }
+    // One that the client has chosen comes back; every other one is made up.
+    let audit_id = text("audit-id").join(", ");
+    if audit_id.len() < UUID {
+        kept.insert("audit-id".to_owned(), audit_id.into());
     }
     let warnings = text("warning");
     if !warnings.is_empty() {

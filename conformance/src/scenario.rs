@@ -17,6 +17,8 @@ pub struct Scenario {
     pub managed: bool,
     /// Names for what is written often.
     pub variables: BTreeMap<String, String>,
+    /// Whether the built-in controllers of a real cluster are at work.
+    pub controllers: bool,
     /// What happens, in order.
     pub steps: Vec<Step>,
 }
@@ -78,13 +80,17 @@ pub struct Request {
     /// Parameters to be encoded and appended.
     pub query: Vec<(String, String)>,
     /// Beside `Content-Type`.
-    pub headers: BTreeMap<String, String>,
+    pub headers: Vec<(String, String)>,
+    /// Whether it is sent without the administrator's credentials.
+    pub stranger: bool,
     /// The content type of the body.
     pub content_type: String,
     /// What is sent.
     pub body: Payload,
     /// Variables to be set from the answer, by JSON pointer.
     pub capture: BTreeMap<String, String>,
+    /// The parts of the answer that are recorded, by JSON pointer. Default: all of it.
+    pub pick: Vec<String>,
 }
 
 /// What is sent.
@@ -131,6 +137,8 @@ struct File {
     managed: bool,
     #[serde(default, rename = "let")]
     variables: BTreeMap<String, String>,
+    #[serde(default)]
+    controllers: bool,
     steps: Vec<Line>,
 }
 
@@ -162,12 +170,19 @@ struct Line {
     query: BTreeMap<String, String>,
     #[serde(default)]
     headers: BTreeMap<String, String>,
+    /// Whom the administrator impersonates.
+    #[serde(rename = "as")]
+    acting: Option<Acting>,
+    /// A bearer token instead of the administrator's credentials; empty for no credentials at all.
+    token: Option<String>,
     #[serde(rename = "type")]
     content_type: Option<String>,
     body: Option<Value>,
     raw: Option<String>,
     #[serde(default)]
     capture: BTreeMap<String, String>,
+    #[serde(default)]
+    pick: Vec<String>,
     until: Option<Wish>,
     watch: Option<String>,
     #[serde(default)]
@@ -178,6 +193,51 @@ struct Line {
     closed: bool,
     stdin: Option<String>,
     lines: Option<usize>,
+}
+
+/// Somebody to act as.
+#[derive(Clone, Deserialize)]
+#[serde(untagged)]
+enum Acting {
+    Named(String),
+    Described {
+        #[serde(default)]
+        user: String,
+        #[serde(default)]
+        groups: Vec<String>,
+        #[serde(default)]
+        uid: String,
+        #[serde(default)]
+        extra: BTreeMap<String, Vec<String>>,
+    },
+}
+
+impl Acting {
+    fn headers(self) -> Vec<(String, String)> {
+        let (user, groups, uid, extra) = match self {
+            Self::Named(user) => (user, Vec::new(), String::new(), BTreeMap::new()),
+            Self::Described {
+                user,
+                groups,
+                uid,
+                extra,
+            } => (user, groups, uid, extra),
+        };
+        let mut headers = vec![
+            ("Impersonate-User".to_owned(), user),
+            ("Impersonate-Uid".to_owned(), uid),
+        ];
+        headers.retain(|(_, value)| !value.is_empty());
+        let groups = groups
+            .into_iter()
+            .map(|group| ("Impersonate-Group".to_owned(), group));
+        headers.extend(groups);
+        for (key, values) in extra {
+            let name = format!("Impersonate-Extra-{key}");
+            headers.extend(values.into_iter().map(|value| (name.clone(), value)));
+        }
+        headers
+    }
 }
 
 impl Scenario {
@@ -212,6 +272,7 @@ impl Scenario {
             managed: file.managed,
             text,
             variables: file.variables,
+            controllers: file.controllers,
             steps,
         })
     }
@@ -293,6 +354,10 @@ impl Line {
                 "it must have exactly one of get, head, options, post, put, patch, apply, delete, define, wait, kubectl"
             );
         };
+        let mut headers: Vec<_> = self.headers.into_iter().collect();
+        headers.extend(self.acting.into_iter().flat_map(Acting::headers));
+        let bearer = self.token.as_deref().filter(|token| !token.is_empty());
+        headers.extend(bearer.map(|token| ("Authorization".to_owned(), format!("Bearer {token}"))));
         let request = Request {
             method: method.to_owned(),
             path,
@@ -300,7 +365,8 @@ impl Line {
                 let manager = self.by.map(|by| ("fieldManager".to_owned(), by));
                 self.query.into_iter().chain(manager).collect()
             },
-            headers: self.headers,
+            headers,
+            stranger: self.token.is_some(),
             content_type: self.content_type.unwrap_or_else(|| {
                 let kind = if self.apply.is_some() {
                     APPLY
@@ -316,6 +382,7 @@ impl Line {
                 (Some(_), Some(_)) => bail!("it has both `body` and `raw`"),
             },
             capture: self.capture,
+            pick: self.pick,
         };
         Ok(match (self.until, self.watch) {
             (None, None) => Action::Request(request),
@@ -354,10 +421,12 @@ fn definition_steps(definition: &Value) -> Result<[(&'static str, Action); 3]> {
         method: "GET".to_owned(),
         path,
         query: Vec::new(),
-        headers: BTreeMap::new(),
+        headers: Vec::new(),
+        stranger: false,
         content_type: "application/json".to_owned(),
         body: Payload::Empty,
         capture: BTreeMap::new(),
+        pick: Vec::new(),
     };
     let wish = |pointer: Option<&str>, equals: Value| Wish {
         status: 200,

@@ -4,7 +4,7 @@ use anyhow::ensure;
 use http::Request;
 use serde_json::{Value, json};
 
-use super::loads::{Load, rate};
+use super::loads::Load;
 
 impl Load {
     /// Applies what is there already. Returns how often per second.
@@ -21,26 +21,24 @@ impl Load {
             "{} bytes are no {kilobytes} KB",
             body.len()
         );
-        self.apply(&path, body.clone()).await?;
-        rate(&vec![body; times], at_once, async |body| {
-            self.apply(&path, body.clone()).await
-        })
-        .await
+        let requests =
+            |count| -> anyhow::Result<Vec<_>> { (0..count).map(|_| apply(&path, &body)).collect() };
+        self.rate(requests(1)?, 1).await?;
+        self.rate(requests(times)?, at_once).await
     }
 
     /// Applies another image every time. Returns how often per second.
     pub(super) async fn apply_changed(&self, kilobytes: usize, times: usize) -> anyhow::Result<f64> {
         let path = path(kilobytes);
-        let bodies: Vec<_> = (0..times)
-            .map(|time| deployment(kilobytes, &format!("2.{time}")).to_string())
-            .collect();
-        rate(&bodies, 1, async |body| self.apply(&path, body.clone()).await).await
+        let changed = |time| apply(&path, &deployment(kilobytes, &format!("2.{time}")).to_string());
+        let requests = (0..times).map(changed).collect::<anyhow::Result<_>>()?;
+        self.rate(requests, 1).await
     }
+}
 
-    async fn apply(&self, path: &str, body: String) -> anyhow::Result<()> {
-        let request = Request::patch(path).header("content-type", "application/apply-patch+yaml");
-        self.send(request.body(body.into_bytes())?).await
-    }
+fn apply(path: &str, body: &str) -> anyhow::Result<Request<Vec<u8>>> {
+    let request = Request::patch(path).header("content-type", "application/apply-patch+yaml");
+    Ok(request.body(body.as_bytes().to_vec())?)
 }
 
 fn path(kilobytes: usize) -> String {

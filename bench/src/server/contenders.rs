@@ -18,7 +18,10 @@ use tokio::{
 };
 use windlass_cluster::Cluster;
 
-use super::{loads::Load, memory};
+use super::{loads::Load, processes};
+
+/// What ours are compared with.
+pub(super) const RIVAL: &str = "kube-apiserver";
 
 /// A running server.
 pub(super) struct Contender {
@@ -40,7 +43,7 @@ enum Running {
 /// A way to start a server; `None` where this machine does not have it.
 type Start = fn() -> LocalBoxFuture<'static, anyhow::Result<Option<(Contender, Duration)>>>;
 
-/// Ours first: ratios compare with it.
+/// In the order of the tables.
 pub(super) const STARTS: [Start; 3] = [
     || Box::pin(async { process().await.map(Some) }),
     || Box::pin(real()),
@@ -71,21 +74,30 @@ impl Contender {
         );
         self.processes
             .iter()
-            .map(|process| memory::resident_megabytes(*process))
+            .map(|process| processes::resident_megabytes(*process))
             .sum()
+    }
+
+    /// How long its processes have been computing; `None` where it has none of its own.
+    pub(super) fn cpu_micros(&self) -> Option<f64> {
+        let used = self
+            .processes
+            .iter()
+            .map(|process| processes::cpu_micros(*process).ok());
+        used.sum::<Option<f64>>().filter(|_| !self.processes.is_empty())
     }
 
     pub(super) fn forget_peak(&self) {
         self.processes
             .iter()
-            .for_each(|process| memory::forget_peak(*process));
+            .for_each(|process| processes::forget_peak(*process));
     }
 
     pub(super) fn peak_megabytes(&self) -> Option<f64> {
         let peaks = self
             .processes
             .iter()
-            .map(|process| memory::peak_megabytes(*process).ok());
+            .map(|process| processes::peak_megabytes(*process).ok());
         peaks.sum::<Option<f64>>().filter(|_| !self.processes.is_empty())
     }
 
@@ -147,9 +159,9 @@ async fn real() -> anyhow::Result<Option<(Contender, Duration)>> {
     let took = started.elapsed();
     let kubeconfig = cluster.kubeconfig()?;
     let contender = Contender {
-        name: "kube-apiserver",
+        name: RIVAL,
         client: client(kubeconfig.clone()).await?,
-        processes: memory::processes_of(kubeconfig.parent().context("in a folder")?),
+        processes: processes::processes_of(kubeconfig.parent().context("in a folder")?),
         start_inside: None,
         running: Running::Cluster(cluster),
     };

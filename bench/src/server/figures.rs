@@ -4,6 +4,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unit {
     Millis,
+    Micros,
     Megabytes,
     Kilobytes,
     PerSecond,
@@ -13,6 +14,7 @@ impl Unit {
     fn name(self) -> &'static str {
         match self {
             Self::Millis => "ms",
+            Self::Micros => "µs",
             Self::Megabytes => "MB",
             Self::Kilobytes => "KB",
             Self::PerSecond => "/s",
@@ -57,8 +59,8 @@ impl Figures {
         }
     }
 
-    /// Prints the lines case by case. The ratio is how many times the first server of a case is better.
-    pub(super) fn print(&self, title: &str) {
+    /// Prints the lines case by case. The ratio is how many times better a server is than the rival.
+    pub(super) fn print(&self, title: &str, rival: &str) {
         println!("\n{title}\n");
         println!(
             "| {:<48} | {:<19} | {:>10} | {:>23} | {:<4} | {:>6} |",
@@ -75,17 +77,18 @@ impl Figures {
             }
         }
         for case in cases {
-            let mut first = None;
-            for line in self.0.iter().filter(|line| line.case == case) {
-                let sorted = line.sorted();
-                let median = sorted[sorted.len() / 2];
-                let ours = *first.get_or_insert(median);
+            let lines = || self.0.iter().filter(|line| line.case == case);
+            let theirs = lines().find(|line| line.server == rival).map(Line::median);
+            for line in lines() {
+                let (sorted, median) = (line.sorted(), line.median());
+                let ratio = theirs.map_or(String::new(), |theirs| {
+                    format!("{:.1}", line.unit.ratio(median, theirs))
+                });
                 println!(
-                    "| {case:<48} | {:<19} | {median:>10.1} | {:>23} | {:<4} | {:>6.1} |",
+                    "| {case:<48} | {:<19} | {median:>10.1} | {:>23} | {:<4} | {ratio:>6} |",
                     line.server,
                     format!("{:.1}–{:.1}", sorted[0], sorted[sorted.len() - 1]),
                     line.unit.name(),
-                    line.unit.ratio(ours, median),
                 );
             }
         }
@@ -98,5 +101,10 @@ impl Line {
         let mut sorted = self.measured.clone();
         sorted.sort_unstable_by(f64::total_cmp);
         sorted
+    }
+
+    fn median(&self) -> f64 {
+        let sorted = self.sorted();
+        sorted[sorted.len() / 2]
     }
 }

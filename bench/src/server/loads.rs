@@ -1,12 +1,16 @@
 //! What is asked of a server: plain requests, so that the client costs as little as it can.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, ensure};
 use futures::{AsyncBufReadExt, StreamExt, TryStreamExt, stream};
 use http::Request;
 use kube::Client;
 use serde_json::{Value, json};
+use tokio::task::JoinSet;
 
 use super::pods;
 
@@ -62,12 +66,11 @@ impl Load {
     }
 
     async fn post_all(&self, path: &str, bodies: &[Value], at_once: usize) -> anyhow::Result<f64> {
-        let bodies: Vec<_> = bodies.iter().map(Value::to_string).collect();
-        rate(&bodies, at_once, async |body| {
-            let request = Request::post(path).header("content-type", "application/json");
-            self.send(request.body(body.clone().into_bytes())?).await
-        })
-        .await
+        let requests = bodies
+            .iter()
+            .map(|body| post(path, body))
+            .collect::<Result<_, _>>()?;
+        self.rate(requests, at_once).await
     }
 
     /// Puts every pod anew with another label.
@@ -83,22 +86,17 @@ impl Load {
             let text = self.text(&format!("{path}/{name}")).await?;
             let mut pod: Value = serde_json::from_str(&text)?;
             pod["metadata"]["labels"]["changed"] = "yes".into();
-            changed.push((format!("{path}/{name}"), pod.to_string()));
+            let request = Request::put(format!("{path}/{name}")).header("content-type", "application/json");
+            changed.push(request.body(pod.to_string().into_bytes())?);
         }
-        rate(&changed, at_once, async |(path, body)| {
-            let request = Request::put(path).header("content-type", "application/json");
-            self.send(request.body(body.clone().into_bytes())?).await
-        })
-        .await
+        self.rate(changed, at_once).await
     }
 
     pub(super) async fn get(&self, namespace: &str, names: &[String], at_once: usize) -> anyhow::Result<f64> {
         let path = path(namespace, "pods");
-        rate(names, at_once, async |name| {
-            self.send(Request::get(format!("{path}/{name}")).body(Vec::new())?)
-                .await
-        })
-        .await
+        let request = |name| Request::get(format!("{path}/{name}")).body(Vec::new());
+        let requests = names.iter().map(request).collect::<Result<_, _>>()?;
+        self.rate(requests, at_once).await
     }
 
     /// Lists all pods of a namespace at once.
@@ -176,8 +174,7 @@ impl Load {
     }
 
     async fn post(&self, path: &str, object: &Value) -> anyhow::Result<()> {
-        let request = Request::post(path).header("content-type", "application/json");
-        self.send(request.body(object.to_string().into_bytes())?).await
+        send(&self.client, post(path, object)?).await
     }
 
     async fn text(&self, path: &str) -> anyhow::Result<String> {
@@ -187,29 +184,42 @@ impl Load {
             .await?)
     }
 
-    pub(super) async fn send(&self, request: Request<Vec<u8>>) -> anyhow::Result<()> {
-        let what = format!("{} {}", request.method(), request.uri());
-        self.client.request_text(request).await.with_context(|| what)?;
-        Ok(())
+    /// Sends all requests, `at_once` at a time: as many workers as that, on all cores. Returns how many per second.
+    pub(super) async fn rate(&self, requests: Vec<Request<Vec<u8>>>, at_once: usize) -> anyhow::Result<f64> {
+        #[expect(clippy::cast_precision_loss, reason = "far below the 52 bits of a float")]
+        let count = requests.len() as f64;
+        let requests = Arc::new(Mutex::new(requests.into_iter()));
+        let started = Instant::now();
+        let mut workers = JoinSet::new();
+        for _ in 0..at_once {
+            let (client, requests) = (self.client.clone(), requests.clone());
+            workers.spawn(async move {
+                let next = || requests.lock().expect("nobody panics").next();
+                while let Some(request) = next() {
+                    send(&client, request).await?;
+                }
+                anyhow::Ok(())
+            });
+        }
+        while let Some(worker) = workers.join_next().await {
+            worker??;
+        }
+        Ok(count / started.elapsed().as_secs_f64())
     }
+}
+
+fn post(path: &str, object: &Value) -> http::Result<Request<Vec<u8>>> {
+    Request::post(path)
+        .header("content-type", "application/json")
+        .body(object.to_string().into_bytes())
+}
+
+async fn send(client: &Client, request: Request<Vec<u8>>) -> anyhow::Result<()> {
+    let what = format!("{} {}", request.method(), request.uri());
+    client.request_text(request).await.with_context(|| what)?;
+    Ok(())
 }
 
 fn path(namespace: &str, plural: &str) -> String {
     format!("/api/v1/namespaces/{namespace}/{plural}")
-}
-
-/// Does something with each item, `at_once` at a time. Returns how many per second.
-pub(super) async fn rate<T>(
-    items: &[T],
-    at_once: usize,
-    work: impl AsyncFn(&T) -> anyhow::Result<()>,
-) -> anyhow::Result<f64> {
-    let started = Instant::now();
-    stream::iter(items)
-        .map(|item| work(item))
-        .buffer_unordered(at_once)
-        .try_collect::<()>()
-        .await?;
-    #[expect(clippy::cast_precision_loss, reason = "far below the 52 bits of a float")]
-    Ok(items.len() as f64 / started.elapsed().as_secs_f64())
 }

@@ -12,8 +12,8 @@ mod applies;
 mod contenders;
 mod figures;
 mod loads;
-mod memory;
 mod pods;
+mod processes;
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ pub(crate) fn bench() -> anyhow::Result<()> {
         let mut figures = Figures::default();
         starts(&mut figures).await?;
         let contenders = contenders::start_all().await?;
-        figures.print("Start and memory");
+        figures.print("Start and memory", contenders::RIVAL);
 
         let mut figures = Figures::default();
         for round in 0..ROUNDS {
@@ -50,17 +50,17 @@ pub(crate) fn bench() -> anyhow::Result<()> {
                 requests(contender, round, &mut figures).await?;
             }
         }
-        figures.print("Requests");
+        figures.print("Requests", contenders::RIVAL);
 
         apply_again(&contenders).await?;
 
         let mut figures = Figures::default();
         lists(&contenders, &mut figures).await?;
-        figures.print("Lists");
+        figures.print("Lists", contenders::RIVAL);
 
         let mut figures = Figures::default();
         fan_out(&contenders, &mut figures).await?;
-        figures.print("Watches");
+        figures.print("Watches", contenders::RIVAL);
         for contender in contenders {
             contender.stop().await;
         }
@@ -128,28 +128,36 @@ async fn starts(figures: &mut Figures) -> anyhow::Result<()> {
 
 async fn requests(contender: &Contender, round: usize, figures: &mut Figures) -> anyhow::Result<()> {
     let load = Load::new(contender.client.clone());
-    let mut note = |case: &str, rate: f64| figures.add(case, contender.name, Unit::PerSecond, rate);
     let few = pods::names(round, FEW);
     let many = pods::names(round, MANY);
-    note(
-        "creates, 1 at a time (6 KB pods)",
-        load.create("few", &few, 1).await?,
-    );
-    note(
-        "creates, 16 at a time (6 KB pods)",
-        load.create("many", &many, 16).await?,
-    );
-    note(
-        "creates, 16 at a time (small config maps)",
-        load.create_small("small", &pods::names(round, 1_000), 16).await?,
-    );
-    note("updates, 1 at a time", load.update("few", &few, 1).await?);
-    note(
-        "updates, 16 at a time",
-        load.update("many", &many[..1_000], 16).await?,
-    );
-    note("gets, 1 at a time", load.get("few", &few, 1).await?);
-    note("gets, 16 at a time", load.get("many", &many[..1_000], 16).await?);
+    let small = pods::names(round, 1_000);
+    let some = &many[..1_000];
+    let mut cpu = contender.cpu_micros();
+    // Updates read what they change first, and that is no part of them.
+    let mut note = |case: &str, count: usize, rate: f64| {
+        figures.add(case, contender.name, Unit::PerSecond, rate);
+        let now = contender.cpu_micros();
+        let before = std::mem::replace(&mut cpu, now);
+        if let Some((now, before)) = now.zip(before).filter(|_| !case.starts_with("updates")) {
+            #[expect(clippy::cast_precision_loss, reason = "far below the 52 bits of a float")]
+            let each = (now - before) / count as f64;
+            figures.add(&format!("{case}: CPU each"), contender.name, Unit::Micros, each);
+        }
+    };
+    let rate = load.create("few", &few, 1).await?;
+    note("creates, 1 at a time (6 KB pods)", FEW, rate);
+    let rate = load.create("many", &many, 16).await?;
+    note("creates, 16 at a time (6 KB pods)", MANY, rate);
+    let rate = load.create_small("small", &small, 16).await?;
+    note("creates, 16 at a time (small config maps)", small.len(), rate);
+    let rate = load.update("few", &few, 1).await?;
+    note("updates, 1 at a time", FEW, rate);
+    let rate = load.update("many", some, 16).await?;
+    note("updates, 16 at a time", some.len(), rate);
+    let rate = load.get("few", &few, 1).await?;
+    note("gets, 1 at a time", FEW, rate);
+    let rate = load.get("many", some, 16).await?;
+    note("gets, 16 at a time", some.len(), rate);
     Ok(())
 }
 

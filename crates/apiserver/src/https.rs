@@ -7,10 +7,14 @@ use hyper_util::{
     server::{conn::auto, graceful::GracefulShutdown},
     service::TowerToHyperService,
 };
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::{net::TcpListener, task::JoinSet};
 use tokio_rustls::TlsAcceptor;
 
-use crate::Server;
+use crate::{
+    Server,
+    auth::{Clients, Peer},
+};
 
 /// How long a handshake may take: a client that connects and says nothing must not hold anything for ever.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -18,18 +22,53 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 /// How long open requests may go on after the stop; watches never end by themselves.
 const GRACE: Duration = Duration::from_millis(200);
 
+/// What the server shows to its clients, and what it asks of them.
+#[derive(Clone, Debug)]
+pub struct Tls {
+    config: rustls::ServerConfig,
+    clients: Option<Clients>,
+}
+
+impl Tls {
+    /// Shows this chain, of which `key` is the first certificate's key. `authorities` are those whose client certificates
+    /// are good: the common name is the user, the organizations are its groups. With none, nobody is asked for one.
+    pub fn new(
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+        authorities: Vec<CertificateDer<'static>>,
+    ) -> Result<Self, rustls::Error> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder =
+            rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+        let clients = match &authorities[..] {
+            [] => None,
+            _ => Some(Clients::of(authorities)?),
+        };
+        let builder = match &clients {
+            Some(clients) => builder.with_client_cert_verifier(Arc::new(clients.clone())),
+            None => builder.with_no_client_auth(),
+        };
+        let mut config = builder.with_single_cert(chain, key)?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(Self { config, clients })
+    }
+}
+
 impl Server {
     /// Serves HTTPS until `stop` is done, then ends the open connections.
+    ///
+    /// With [`Builder::rbac`](crate::Builder::rbac), users prove who they are: with a certificate, a bearer token of
+    /// [`Builder::token`](crate::Builder::token), or a service account's token. Who does not is anonymous.
     ///
     /// All work happens inside this future: dropping it ends the serving and every connection.
     pub async fn serve(
         self,
         listener: TcpListener,
-        mut tls: rustls::ServerConfig,
+        tls: Tls,
         stop: impl Future<Output = ()>,
     ) -> io::Result<()> {
-        tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        let acceptor = TlsAcceptor::from(Arc::new(tls));
+        let Tls { config, clients } = tls;
+        let acceptor = TlsAcceptor::from(Arc::new(config));
         let graceful = GracefulShutdown::new();
         let mut connections = JoinSet::new();
         let mut stop = std::pin::pin!(stop);
@@ -48,11 +87,16 @@ impl Server {
                 Some(_) = connections.join_next(), if !connections.is_empty() => continue,
             };
             let (server, acceptor, watcher) = (self.clone(), acceptor.clone(), graceful.watcher());
+            let clients = clients.clone();
             connections.spawn(async move {
                 stream.set_nodelay(true).ok();
                 let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await else {
                     return;
                 };
+                let peer = clients.map_or(Peer::Unknown, |clients| {
+                    clients.peer(stream.get_ref().1.peer_certificates())
+                });
+                let server = server.behind(peer);
                 let http = auto::Builder::new(TokioExecutor::new());
                 let connection = http
                     .serve_connection(TokioIo::new(stream), TowerToHyperService::new(server))

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use serde::de::{DeserializeSeed, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Number, Value};
+use serde_json::{Map, Number, Value, map::Entry};
 
 use crate::trail::Trail;
 
@@ -162,15 +162,22 @@ impl<'de> Visitor<'de> for Tree<'_> {
         let mut fields = Map::new();
         while let Some(key) = access.next_key::<String>()? {
             let place = self.place;
-            let field = Trail::Field(place, &key);
-            if fields.contains_key(&key) {
-                let path = field.to_string();
-                if !self.duplicates.contains(&path) {
-                    self.duplicates.push(path);
+            match fields.entry(key) {
+                Entry::Vacant(free) => {
+                    let field = Trail::Field(place, free.key());
+                    let value = access.next_value_seed(self.inner(&field))?;
+                    free.insert(value);
+                }
+                Entry::Occupied(mut taken) => {
+                    let field = Trail::Field(place, taken.key());
+                    let path = field.to_string();
+                    if !self.duplicates.contains(&path) {
+                        self.duplicates.push(path);
+                    }
+                    let value = access.next_value_seed(self.inner(&field))?;
+                    taken.insert(value);
                 }
             }
-            let value = access.next_value_seed(self.inner(&field))?;
-            fields.insert(key, value);
         }
         Ok(fields.into())
     }

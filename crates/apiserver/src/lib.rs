@@ -32,16 +32,22 @@
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(example()).unwrap();
 //! ```
 
+mod accept;
 mod admission;
+mod auth;
 mod body;
 mod crd;
 mod defaults;
 mod discovery;
 mod fields;
 mod golang;
+mod gzip;
 mod https;
+mod internals;
 mod json;
 mod limits;
+mod listing;
+mod logs;
 mod media;
 mod naming;
 mod object;
@@ -68,6 +74,9 @@ mod warnings;
 mod world;
 mod yaml;
 
+pub use auth::User;
 pub use body::Body;
+pub use https::Tls;
+pub use logs::Logs;
 pub use object::Encoded;
 pub use server::{Builder, Server};

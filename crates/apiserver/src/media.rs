@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use serde_json::Value;
 
-use crate::{json, protobuf, registry::Resource, status::Status, yaml};
+use crate::{json, protobuf, registry::Resource, status::Status, view::Form, yaml};
 
 /// What bodies may be in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,9 +37,10 @@ impl Encoding {
         else {
             return Ok(Self::Json);
         };
-        // Parameters such as `as=Table` ask for another view of the object; without it the plain object is an answer.
+        // Parameters such as `as=Table` ask for another view of the object, which there must be.
         let offers = accept
             .split(',')
+            .filter(|part| !matches!(Form::of(part), Form::Unknown))
             .map(|part| part.split(';').next().unwrap_or_default().trim());
         for offer in offers {
             match offer {
@@ -87,8 +88,7 @@ impl Encoding {
             Self::Yaml => {
                 let value: Value =
                     serde_json::from_slice(&json).map_err(|e| Status::internal(e.to_string()))?;
-                let text = serde_yaml_ng::to_string(&value).map_err(|e| Status::internal(e.to_string()))?;
-                Ok(text.into())
+                Ok(yaml::to_text(&value).into())
             }
             Self::Protobuf => Err(Status::not_acceptable(&ANSWER_TYPES)),
         }
@@ -109,13 +109,15 @@ pub(crate) fn decode(body: &[u8], encoding: Encoding, kind: &str) -> Result<Valu
     read(body, encoding, kind).map(|(value, _)| value)
 }
 
-/// As [`decode`], with the paths of the fields that the body holds more than once.
+/// As [`decode`], with what is said of fields that the body holds more than once.
 fn read(body: &[u8], encoding: Encoding, kind: &str) -> Result<(Value, Vec<String>), Status> {
     match encoding {
-        Encoding::Json => json::read(body).map_err(|why| unrecognized(body, kind, &why)),
-        Encoding::Yaml => yaml::decode(body)
-            .map(|value| (value, Vec::new()))
-            .map_err(|why| unrecognized(body, kind, &why)),
+        Encoding::Json => {
+            let (value, paths) = json::read(body).map_err(|why| unrecognized(body, kind, &why))?;
+            let twice = paths.into_iter().map(|path| format!("duplicate field {path:?}"));
+            Ok((value, twice.collect()))
+        }
+        Encoding::Yaml => yaml::read(body).map_err(|why| refused(body, kind, &why)),
         Encoding::Protobuf => decode_protobuf(body, "", kind).map(|value| (value, Vec::new())),
     }
 }
@@ -127,7 +129,10 @@ pub(crate) fn decode_options(body: &[u8], encoding: Encoding) -> Result<Value, S
         Encoding::Json => json::read(body).map(|(value, _)| value).map_err(|why| {
             Status::bad_request(format!("couldn't get version/kind; json parse error: {why}"))
         })?,
-        _ => decode(body, encoding, KIND)?,
+        Encoding::Yaml => yaml::read(body)
+            .map(|(value, _)| value)
+            .map_err(Status::bad_request)?,
+        Encoding::Protobuf => decode(body, encoding, KIND)?,
     };
     match value["kind"].as_str() {
         None | Some("" | KIND) => Ok(value),
@@ -140,7 +145,7 @@ pub(crate) fn decode_options(body: &[u8], encoding: Encoding) -> Result<Value, S
     }
 }
 
-/// Reads the body of a write to `resource`, with the paths of the fields that it holds more than once.
+/// Reads the body of a write to `resource`, with what is said of fields that it holds more than once.
 pub(crate) fn read_object(
     body: &[u8],
     encoding: Encoding,

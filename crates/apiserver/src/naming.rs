@@ -8,6 +8,8 @@ const QUALIFIED: &str = "name part must consist of alphanumeric characters, '-',
 const CONFIG_KEY: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
 const PERCENT: &str = "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')";
 
+const WILDCARD: &str = "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character (e.g. '*.example.com', regex used for validation is '\\*\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+
 /// Lower-case letters, digits, `-` and `.`, at most 253.
 pub(crate) fn subdomain(text: &str) -> Vec<String> {
     let mut problems = too_long(text, 253);
@@ -124,13 +126,6 @@ pub(crate) fn port_name(text: &str) -> Vec<String> {
     problems
 }
 
-pub(crate) fn port_number(port: i64) -> Vec<String> {
-    if (1..=65535).contains(&port) {
-        return Vec::new();
-    }
-    vec!["must be between 1 and 65535, inclusive".to_owned()]
-}
-
 /// A key of a `ConfigMap` or Secret.
 pub(crate) fn config_key(key: &str) -> Vec<String> {
     let mut problems = too_long(key, 253);
@@ -164,20 +159,78 @@ pub(crate) fn address(text: &str) -> Vec<String> {
     if text.parse::<std::net::IpAddr>().is_ok() {
         return Vec::new();
     }
-    vec!["must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)".to_owned()]
+    let plain: Vec<_> = text.split('.').map(without_zeros).collect();
+    let why = if plain.join(".").parse::<std::net::Ipv4Addr>().is_ok() {
+        "must not have leading 0s"
+    } else {
+        "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
+    };
+    vec![why.to_owned()]
 }
 
 pub(crate) fn address_block(text: &str) -> Vec<String> {
-    let is_block = text.split_once('/').is_some_and(|(address, length)| {
-        match (address.parse::<std::net::IpAddr>(), length.parse::<u8>()) {
-            (Ok(address), Ok(length)) => length <= if address.is_ipv4() { 32 } else { 128 },
-            _ => false,
+    let bits = |text: &str| -> Option<(u128, u32)> {
+        Some(match text.parse::<std::net::IpAddr>().ok()? {
+            std::net::IpAddr::V4(ip) => (u128::from(u32::from(ip)), 32),
+            std::net::IpAddr::V6(ip) => (u128::from(ip), 128),
+        })
+    };
+    let parse = |address: &str, length: &str| -> Option<bool> {
+        let ((address, bits), length) = (bits(address)?, length.parse::<u32>().ok()?);
+        // Whether nothing is said beyond the prefix.
+        (length <= bits).then(|| (0..bits - length).all(|bit| address >> bit & 1 == 0))
+    };
+    let (address, length) = text.split_once('/').unwrap_or_default();
+    let padded = length.len() > 1 && length.starts_with(['0', '+']);
+    let why = match parse(address, length).filter(|_| !padded) {
+        Some(true) => return Vec::new(),
+        Some(false) => "must not have bits set beyond the prefix length",
+        None => {
+            let plain: Vec<_> = address.split('.').map(without_zeros).collect();
+            if parse(&plain.join("."), without_zeros(length)).is_some() {
+                "must not have leading 0s in IP or prefix length"
+            } else {
+                "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
+            }
         }
-    });
-    if is_block {
-        return Vec::new();
+    };
+    vec![why.to_owned()]
+}
+
+/// `07` as `7`.
+fn without_zeros(digits: &str) -> &str {
+    match digits.trim_start_matches('0') {
+        "" if !digits.is_empty() => "0",
+        plain => plain,
     }
-    vec!["must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)".to_owned()]
+}
+
+/// A domain, of which the first part may be any: `*.example.com`.
+pub(crate) fn wildcard(text: &str) -> Vec<String> {
+    let mut problems = too_long(text, 253);
+    if !text.strip_prefix("*.").is_some_and(is_subdomain) {
+        problems.push(WILDCARD.to_owned());
+    }
+    problems
+}
+
+/// A path below a domain: `acme.io/foo`. Tells each problem with the part that has it.
+pub(crate) fn domain_path(text: &str, mut report: impl FnMut(&str, &str)) {
+    const PATH: &str = r"Invalid path (regex used for validation is '[A-Za-z0-9/\-._~%!$&'()*+,;=:]+')";
+    let Some((domain, path)) = text
+        .split_once('/')
+        .filter(|(domain, path)| !domain.is_empty() && !path.is_empty())
+    else {
+        report(text, "must be a domain-prefixed path (such as \"acme.io/foo\")");
+        return;
+    };
+    for why in subdomain(domain) {
+        report(domain, &why);
+    }
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&byte);
+    if !path.bytes().all(allowed) {
+        report(path, PATH);
+    }
 }
 
 fn too_long(text: &str, limit: usize) -> Vec<String> {
@@ -242,8 +295,16 @@ mod tests {
             (
                 address_block,
                 vec!["10.0.0.0/8", "::/0"],
-                vec!["x", "10.0.0.0/33", "10.0.0.0"],
+                vec![
+                    "x",
+                    "10.0.0.0/33",
+                    "10.0.0.0",
+                    "10.0.0.1/8",
+                    "010.0.0.0/8",
+                    "10.0.0.0/08",
+                ],
             ),
+            (wildcard, vec!["*.a.b"], vec!["*", "a.*", "a.b", "*.A"]),
         ] {
             for text in good {
                 assert_eq!(rule(text), Vec::<String>::new(), "{text:?}");

@@ -365,6 +365,16 @@ impl Parser {
     }
 }
 
+/// Whether a text is a selector of labels.
+pub(crate) fn are_labels(text: &str) -> bool {
+    parse_labels(text).is_ok()
+}
+
+/// Whether a text is a selector of fields, whatever they are called.
+pub(crate) fn are_fields(text: &str) -> bool {
+    text.split(',').all(|term| term.is_empty() || term.contains('='))
+}
+
 fn parse_fields(text: &str, resource: &Resource) -> Result<Vec<FieldRequirement>, Status> {
     let mut requirements = Vec::new();
     for term in text.split(',').filter(|term| !term.is_empty()) {

@@ -1,6 +1,7 @@
 //! What the server answers when it does not do what was asked: `Status` objects, with the real server's texts.
 
 use serde_json::{Map, Value, json};
+use windlass_rights::{Access, Object};
 
 use crate::{fields::Conflicts, registry::Resource, schema::FieldError};
 
@@ -12,6 +13,10 @@ pub(crate) struct Status {
     reason: Option<&'static str>,
     message: String,
     details: Option<Map<String, Value>>,
+    /// What the client should know besides.
+    pub(crate) warnings: Vec<String>,
+    /// Where a list could go on all the same.
+    continue_token: Option<String>,
 }
 
 impl Status {
@@ -21,7 +26,17 @@ impl Status {
             reason: Some(reason),
             message: message.into(),
             details: None,
+            warnings: Vec::new(),
+            continue_token: None,
         }
+    }
+
+    /// The refusal with what was remarked on before it; a refusal that has remarks keeps its own.
+    pub(crate) fn with_warnings(mut self, warnings: &[String]) -> Self {
+        if self.warnings.is_empty() {
+            self.warnings = warnings.to_vec();
+        }
+        self
     }
 
     /// Names the resource and the object, as most refusals do.
@@ -63,6 +78,9 @@ impl Status {
         });
         if let Some(reason) = self.reason {
             status["reason"] = reason.into();
+        }
+        if let Some(token) = &self.continue_token {
+            status["metadata"]["continue"] = token.as_str().into();
         }
         if let Some(details) = &self.details {
             status["details"] = details.clone().into();
@@ -246,6 +264,82 @@ impl Status {
         .about(resource, name)
     }
 
+    /// A request for a token that means an account of another uid.
+    pub(crate) fn token_conflict(name: &str, said: &str, uid: &str) -> Self {
+        let message = format!(
+            "Operation cannot be fulfilled on TokenRequest.authentication.k8s.io {name:?}: the UID in the token request \
+             ({said}) does not match the UID of the service account ({uid})"
+        );
+        Self::new(409, "Conflict", message).of("authentication.k8s.io", "TokenRequest", name)
+    }
+
+    /// No credentials, or none that are good.
+    pub(crate) fn unauthorized() -> Self {
+        Self::new(401, "Unauthorized", "Unauthorized")
+    }
+
+    /// Something that a user has no right to do.
+    pub(crate) fn not_allowed(user: &str, access: &Access, reason: &str) -> Self {
+        let verb = &access.verb;
+        let (what, details) = match &access.object {
+            Object::Path(path) => (format!("User {user:?} cannot {verb} path {path:?}"), ["", "", ""]),
+            Object::Resource {
+                group,
+                resource,
+                subresource,
+                namespace,
+                name,
+                ..
+            } => {
+                let part = match subresource.as_str() {
+                    "" => resource.clone(),
+                    part => format!("{resource}/{part}"),
+                };
+                let place = match namespace.as_str() {
+                    "" => "at the cluster scope".to_owned(),
+                    namespace => format!("in the namespace {namespace:?}"),
+                };
+                let what =
+                    format!("User {user:?} cannot {verb} resource {part:?} in API group {group:?} {place}");
+                (what, [group.as_str(), resource.as_str(), name.as_str()])
+            }
+        };
+        // Nothing that a browser could take for a page.
+        let what = what
+            .replace('&', "&amp;")
+            .replace('<', "&lt;")
+            .replace('>', "&gt;");
+        let why = if reason.is_empty() {
+            what
+        } else {
+            format!("{what}: {reason}")
+        };
+        let [group, resource, name] = details;
+        let qualified = match group {
+            "" => resource.to_owned(),
+            group => format!("{resource}.{group}"),
+        };
+        let message = match (resource, name) {
+            ("", _) => format!("forbidden: {why}"),
+            (_, "") => format!("{qualified} is forbidden: {why}"),
+            (_, name) => format!("{qualified} {name:?} is forbidden: {why}"),
+        };
+        Self::new(403, "Forbidden", message)
+            .bare()
+            .of(group, resource, name)
+    }
+
+    /// Names what it is about, as far as there is something to name.
+    fn of(mut self, group: &str, kind: &str, name: &str) -> Self {
+        let details = self.details.get_or_insert_default();
+        for (key, value) in [("name", name), ("group", group), ("kind", kind)] {
+            if !value.is_empty() {
+                details.insert(key.into(), value.into());
+            }
+        }
+        self
+    }
+
     /// New content for a namespace that is going away.
     pub(crate) fn namespace_terminating(resource: &Resource, name: &str, namespace: &str) -> Self {
         let why =
@@ -366,6 +460,12 @@ impl Status {
         Self::new(410, "Expired", message)
     }
 
+    /// Gives the client a token to go on with.
+    pub(crate) fn with_continue(mut self, token: String) -> Self {
+        self.continue_token = Some(token);
+        self
+    }
+
     /// A list or get that asks for a revision that has not come yet.
     pub(crate) fn revision_too_large(requested: u64, current: u64) -> Self {
         Self::new(
@@ -386,6 +486,8 @@ impl Status {
             reason: None,
             message: message.into(),
             details: None,
+            warnings: Vec::new(),
+            continue_token: None,
         }
     }
 

@@ -53,7 +53,8 @@ fn report(errors: &mut Vec<FieldError>, field: &str, value: &str, problems: Vec<
 pub(crate) fn metadata(object: &Object, resource: &Resource) -> Vec<FieldError> {
     let mut errors = custom_metadata(object);
     // Custom objects get away with a warning.
-    for (index, finalizer) in object.finalizers().enumerate().filter(|_| !resource.custom) {
+    let checked = !resource.custom && Looks::of(resource).finalizers > 0;
+    for (index, finalizer) in object.finalizers().enumerate().filter(|_| checked) {
         if !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(&finalizer) {
             let why = "name is neither a standard finalizer name nor is it fully qualified".to_owned();
             errors.push(FieldError::new(
@@ -113,7 +114,8 @@ fn owners(object: &Object, errors: &mut Vec<FieldError>) {
     let owners = owners.map_or(&[][..], Vec::as_slice);
     for owner in owners {
         for key in ["apiVersion", "kind", "name", "uid"] {
-            if owner[key].as_str().is_none_or(str::is_empty) {
+            let text = owner[key].as_str().unwrap_or_default();
+            if text.is_empty() || (key == "apiVersion" && text.matches('/').count() > 1) {
                 let why = if key == "apiVersion" {
                     "version must not be empty"
                 } else {
@@ -178,19 +180,48 @@ fn shown_owner(owner: &Value) -> String {
 
 /// What is wrong with the metadata of a changed object, as often as the real server's checks come upon it.
 pub(crate) fn repeated(errors: Vec<FieldError>, resource: &Resource) -> Vec<FieldError> {
-    let kind = (&*resource.group, &*resource.kind);
-    let thrice = matches!(
-        kind,
-        ("apps", "Deployment") | ("", "Service") | ("coordination.k8s.io", "Lease")
-    );
-    let times = if resource.custom || thrice { 3 } else { 4 };
-    let is_repeated = |error: &FieldError| {
-        matches!(&*error.field, "metadata.labels" | "metadata.annotations")
-            || error.field.starts_with("metadata.ownerReferences")
+    if errors.is_empty() {
+        return errors;
+    }
+    let looks = Looks::of(resource);
+    let times = |error: &FieldError| match &*error.field {
+        "metadata.labels" | "metadata.annotations" => looks.metadata,
+        field if field.starts_with("metadata.ownerReferences") => looks.metadata,
+        field if field.starts_with("metadata.finalizers[") => looks.finalizers,
+        _ => 0,
     };
-    let (often, once): (Vec<_>, Vec<_>) = errors.into_iter().partition(is_repeated);
-    let often = std::iter::repeat_n(often, times).flatten();
-    often.chain(once).collect()
+    let mut often = Vec::new();
+    for round in 0..looks.metadata {
+        often.extend(errors.iter().filter(|error| times(error) > round).cloned());
+    }
+    often.extend(errors.into_iter().filter(|error| times(error) == 0));
+    often
+}
+
+/// How many of the real server's checks look at the metadata of a changed object.
+struct Looks {
+    metadata: usize,
+    /// Whose names are looked at by the older checks alone; where there are none of these, they may be any.
+    finalizers: usize,
+}
+
+impl Looks {
+    fn of(resource: &Resource) -> Self {
+        let (metadata, finalizers) = match (&*resource.group, &*resource.kind) {
+            _ if resource.custom => (3, 1),
+            ("" | "events.k8s.io", "Event") | ("policy", "PodDisruptionBudget") => (2, 0),
+            ("coordination.k8s.io", "Lease") => (3, 0),
+            ("node.k8s.io", "RuntimeClass") => (4, 0),
+            ("", "LimitRange" | "ResourceQuota" | "Service")
+            | ("apps", "DaemonSet" | "Deployment" | "ReplicaSet" | "StatefulSet")
+            | ("autoscaling", _)
+            | ("batch", "CronJob")
+            | ("discovery.k8s.io", "EndpointSlice")
+            | ("networking.k8s.io", "NetworkPolicy") => (3, 1),
+            _ => (4, 2),
+        };
+        Self { metadata, finalizers }
+    }
 }
 
 /// What etcd takes in one request; an object and its metadata must fit.

@@ -1,5 +1,10 @@
 //! What the real server remarks on and takes nevertheless, in `Warning` headers.
 
+use std::{
+    collections::HashSet,
+    fmt::{self, Display},
+};
+
 use serde_json::Value;
 
 use crate::{crd, naming, object::Object, registry::Resource, schema::quantity};
@@ -31,6 +36,10 @@ pub(crate) fn about(resource: &Resource, object: &Object, old: Option<&Object>) 
     let mut remarks = Vec::new();
     let null = Value::Null;
     let spec = object.fields().get("spec").unwrap_or(&null);
+    if (&*resource.group, &*resource.kind) == ("", "Service") {
+        about_service(spec, &mut remarks);
+        return remarks;
+    }
     // A pod is seldom changed by a person; the rest is said again when what is desired changes.
     if old.is_some_and(|old| old.metadata().get("generation") == object.metadata().get("generation")) {
         return remarks;
@@ -44,20 +53,43 @@ pub(crate) fn about(resource: &Resource, object: &Object, old: Option<&Object>) 
                     "metadata.annotations[{critical}]: non-functional in v1.16+; use the \"priorityClassName\" field instead"
                 ));
             }
-            about_pod(spec, "spec", &mut remarks);
+            about_pod(spec, &"spec", &mut remarks);
         }
         ("apps", "Deployment" | "ReplicaSet" | "DaemonSet" | "StatefulSet") | ("batch", "Job") => {
-            about_pod(&spec["template"]["spec"], "spec.template.spec", &mut remarks);
+            if &*resource.kind == "Job" {
+                if old.is_none() {
+                    about_pod_names(object.name(), &mut remarks);
+                }
+                about_job(spec, &mut remarks);
+            }
+            about_pod(&spec["template"]["spec"], &"spec.template.spec", &mut remarks);
+            if &*resource.kind == "StatefulSet"
+                && spec["revisionHistoryLimit"].as_i64().is_some_and(|most| most < 0)
+            {
+                remarks.push(
+                    "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is \
+                     recommended"
+                        .to_owned(),
+                );
+            }
         }
         ("batch", "CronJob") => {
+            if old.is_none() {
+                about_pod_names(object.name(), &mut remarks);
+            }
             let path = "spec.jobTemplate.spec.template.spec";
             about_pod(
                 &spec["jobTemplate"]["spec"]["template"]["spec"],
-                path,
+                &path,
                 &mut remarks,
             );
         }
         ("", _) if old.is_none() => about_core(&resource.kind, object, spec, &mut remarks),
+        ("discovery.k8s.io", "EndpointSlice")
+            if object.fields().get("addressType") == Some(&"FQDN".into()) =>
+        {
+            remarks.push("spec.addressType: FQDN endpoints are deprecated".to_owned());
+        }
         ("networking.k8s.io", "Ingress") if old.is_none() => {
             let name = "kubernetes.io/ingress.class";
             if annotation(object, name) {
@@ -76,6 +108,18 @@ fn annotation(object: &Object, name: &str) -> bool {
     annotations.is_some_and(|annotations| annotations.get(name).is_some())
 }
 
+/// The pods of a job are called after it.
+fn about_pod_names(name: &str, remarks: &mut Vec<String>) {
+    let problems = naming::label(name);
+    if !problems.is_empty() {
+        remarks.push(format!(
+            "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS \
+             label is recommended: [{}]",
+            problems.join(" ")
+        ));
+    }
+}
+
 fn about_hostname(name: &str, remarks: &mut Vec<String>) {
     let problems = naming::label(name);
     if !problems.is_empty() {
@@ -87,7 +131,7 @@ fn about_hostname(name: &str, remarks: &mut Vec<String>) {
     }
 }
 
-fn about_pod(spec: &Value, path: &str, remarks: &mut Vec<String>) {
+fn about_pod(spec: &Value, path: &dyn Display, remarks: &mut Vec<String>) {
     for (label, since, instead) in OLD_NODE_LABELS {
         if spec["nodeSelector"].get(label).is_some() {
             remarks.push(format!(
@@ -107,17 +151,23 @@ fn about_pod(spec: &Value, path: &str, remarks: &mut Vec<String>) {
         addresses.push(&alias["ip"]);
     }
     for (index, volume) in list(&spec["volumes"]).iter().enumerate() {
-        let path = format!("{path}.volumes[{index}]");
+        let path = format_args!("{path}.volumes[{index}]");
         if volume.get("gitRepo").is_some() {
             remarks.push(format!(
                 "{path}.gitRepo: deprecated in v1.11, and disabled by default in v1.33+"
             ));
         }
+        for source in list(&volume["projected"]["sources"]) {
+            if source.as_object().is_some_and(serde_json::Map::is_empty) {
+                let name = &volume["name"];
+                remarks.push(format!("volume {name} (Projected) has no sources provided"));
+            }
+        }
         let claim = &volume["ephemeral"]["volumeClaimTemplate"]["spec"];
-        let path = format!("{path}.ephemeral.volumeClaimTemplate.spec");
+        let path = format_args!("{path}.ephemeral.volumeClaimTemplate.spec");
         about_bytes(
             &claim["resources"]["requests"]["storage"],
-            &format!("{path}.resources.requests[storage]"),
+            format_args!("{path}.resources.requests[storage]"),
             remarks,
         );
     }
@@ -137,14 +187,14 @@ fn about_pod(spec: &Value, path: &str, remarks: &mut Vec<String>) {
     }
     for kind in ["initContainers", "containers"] {
         for (index, container) in list(&spec[kind]).iter().enumerate() {
-            about_container(container, &format!("{path}.{kind}[{index}]"), remarks);
+            about_container(container, &format_args!("{path}.{kind}[{index}]"), remarks);
         }
     }
 }
 
 /// A selector that is not there selects nothing, which is seldom meant.
-fn about_selectors(spec: &Value, path: &str, remarks: &mut Vec<String>) {
-    let mut look = |term: &Value, path: String| {
+fn about_selectors(spec: &Value, path: &dyn Display, remarks: &mut Vec<String>) {
+    let mut look = |term: &Value, path: fmt::Arguments<'_>| {
         if term["labelSelector"].is_null() {
             remarks.push(format!(
                 "{path}.labelSelector: a null labelSelector results in matching no pod"
@@ -154,32 +204,36 @@ fn about_selectors(spec: &Value, path: &str, remarks: &mut Vec<String>) {
     for kind in ["podAffinity", "podAntiAffinity"] {
         let required = "requiredDuringSchedulingIgnoredDuringExecution";
         for (index, term) in list(&spec["affinity"][kind][required]).iter().enumerate() {
-            look(term, format!("{path}.affinity.{kind}.{required}[{index}]"));
+            look(term, format_args!("{path}.affinity.{kind}.{required}[{index}]"));
         }
         let preferred = "preferredDuringSchedulingIgnoredDuringExecution";
         for (index, term) in list(&spec["affinity"][kind][preferred]).iter().enumerate() {
-            let path = format!("{path}.affinity.{kind}.{preferred}[{index}].podAffinityTerm");
+            let path = format_args!("{path}.affinity.{kind}.{preferred}[{index}].podAffinityTerm");
             look(&term["podAffinityTerm"], path);
         }
     }
     for (index, constraint) in list(&spec["topologySpreadConstraints"]).iter().enumerate() {
-        look(constraint, format!("{path}.topologySpreadConstraints[{index}]"));
+        look(
+            constraint,
+            format_args!("{path}.topologySpreadConstraints[{index}]"),
+        );
     }
 }
 
-fn about_container(container: &Value, path: &str, remarks: &mut Vec<String>) {
+fn about_container(container: &Value, path: &dyn Display, remarks: &mut Vec<String>) {
     for kind in ["limits", "requests"] {
         for resource in ["memory", "ephemeral-storage"] {
             let amount = &container["resources"][kind][resource];
-            about_bytes(amount, &format!("{path}.resources.{kind}[{resource}]"), remarks);
+            about_bytes(
+                amount,
+                format_args!("{path}.resources.{kind}[{resource}]"),
+                remarks,
+            );
         }
     }
-    let variables = list(&container["env"]);
-    for (index, variable) in variables.iter().enumerate() {
-        if variables[..index]
-            .iter()
-            .any(|other| other["name"] == variable["name"])
-        {
+    let mut names = HashSet::new();
+    for (index, variable) in list(&container["env"]).iter().enumerate() {
+        if !names.insert(variable["name"].as_str()) {
             remarks.push(format!(
                 "{path}.env[{index}]: hides previous definition of {}, which may be dropped when using apply",
                 variable["name"]
@@ -188,6 +242,16 @@ fn about_container(container: &Value, path: &str, remarks: &mut Vec<String>) {
     }
     let ports = list(&container["ports"]);
     for (index, port) in ports.iter().enumerate() {
+        let text = |key: &str| port[key].as_str().unwrap_or_default();
+        if !text("hostIP").is_empty() && port["hostPort"].as_i64().unwrap_or(0) == 0 {
+            remarks.push(format!(
+                "{path}.ports[{index}]: hostIP set without hostPort: {{Name:{} HostPort:0 ContainerPort:{} Protocol:{} HostIP:{}}}",
+                text("name"),
+                port["containerPort"],
+                text("protocol"),
+                text("hostIP")
+            ));
+        }
         let same = |other: &Value| {
             ["containerPort", "protocol", "hostIP", "hostPort"]
                 .iter()
@@ -203,14 +267,6 @@ fn about_container(container: &Value, path: &str, remarks: &mut Vec<String>) {
 
 fn about_core(kind: &str, object: &Object, spec: &Value, remarks: &mut Vec<String>) {
     match kind {
-        "Service" if !list(&spec["externalIPs"]).is_empty() => {
-            let headless = spec["clusterIP"] == "None";
-            remarks.push(if headless {
-                "spec.externalIPs is ignored for headless services".to_owned()
-            } else {
-                "spec.externalIPs is deprecated and may no longer be implemented in some clusters".to_owned()
-            });
-        }
         "Secret" => about_certificate(object, remarks),
         "PersistentVolume" if spec["persistentVolumeReclaimPolicy"] == "Recycle" => remarks.push(
             "spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended \
@@ -231,6 +287,36 @@ fn about_core(kind: &str, object: &Object, spec: &Value, remarks: &mut Vec<Strin
             remarks.push("spec.externalID: this field is deprecated, and is unused by Kubernetes".to_owned());
         }
         _ => {}
+    }
+}
+
+fn about_service(spec: &Value, remarks: &mut Vec<String>) {
+    if !list(&spec["externalIPs"]).is_empty() {
+        remarks.push(if spec["clusterIP"] == "None" {
+            "spec.externalIPs is ignored for headless services".to_owned()
+        } else {
+            "spec.externalIPs is deprecated and may no longer be implemented in some clusters".to_owned()
+        });
+    }
+    if spec["type"] != "ExternalName" && spec["externalName"].as_str().is_some_and(|name| !name.is_empty()) {
+        remarks.push("spec.externalName is ignored when spec.type is not \"ExternalName\"".to_owned());
+    }
+    if spec["trafficDistribution"] == "PreferClose" {
+        remarks.push(
+            "spec.trafficDistribution: \"PreferClose\" is deprecated; use \"PreferSameZone\"".to_owned(),
+        );
+    }
+}
+
+/// Jobs that are too large to be counted well.
+fn about_job(spec: &Value, remarks: &mut Vec<String>) {
+    let above = |key: &str, most: i64| spec[key].as_i64().is_some_and(|number| number > most);
+    if spec["completionMode"] == "Indexed" && above("completions", 100_000) && above("parallelism", 10_000) {
+        remarks.push(
+            "spec: In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, \
+             Kubernetes might not be able to track completedIndexes when a big number of indexes fail"
+                .to_owned(),
+        );
     }
 }
 
@@ -255,7 +341,7 @@ fn about_certificate(secret: &Object, remarks: &mut Vec<String>) {
 }
 
 /// There are no parts of bytes.
-fn about_bytes(amount: &Value, field: &str, remarks: &mut Vec<String>) {
+fn about_bytes(amount: &Value, field: impl Display, remarks: &mut Vec<String>) {
     if quantity::nanos(amount).is_some_and(|nanos| nanos % 1_000_000_000 != 0) {
         remarks.push(format!(
             "{field}: fractional byte value {amount} is invalid, must be an integer"

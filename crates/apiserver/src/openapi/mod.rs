@@ -1,16 +1,24 @@
-//! OpenAPI v3: what the server tells tools about its resources.
+//! OpenAPI: what the server tells tools about its resources.
 //!
 //! ```text
 //!   /openapi/v3              which documents there are, each with its hash
 //!   /openapi/v3/apis/apps/v1 one document a group and version: operations, and the schemas that they reach
+//!   /openapi/v2              everything in one document, in the older version of the language
 //! ```
 //!
 //! kubectl reads a document to learn whether the server validates fields (`fieldValidation`), to explain kinds, and to
 //! build strategic merge patches. Documents are made when they are asked for, from the facts of the registry, and hold no
-//! prose but what CRDs bring along.
+//! prose but what CRDs bring along. What a document is made of tells its hash, so that nobody makes one to tag it.
 
+mod custom;
+mod dialect;
+mod gnostic;
+mod groups;
 mod operations;
+mod parameters;
+mod roots;
 mod schemas;
+mod v2;
 
 use std::{
     collections::HashMap,
@@ -22,33 +30,53 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 
-use crate::registry::{Catalogue, group_version};
+pub(crate) use v2::{Cached, Form, whole};
+
+use self::{dialect::Dialect, operations::Paths, schemas::Schemas};
+use crate::registry::{Catalogue, Resource, group_version};
 
 /// A document as it is sent.
+#[derive(Debug)]
 pub(crate) struct Document {
-    pub(crate) json: Bytes,
+    pub(crate) bytes: Bytes,
     pub(crate) hash: String,
 }
 
 impl Document {
+    /// A document that is known by its content.
     pub(crate) fn new(value: &Value) -> Self {
         let json = value.to_string();
         let hash = hash(&json);
         Self {
-            json: json.into(),
+            bytes: json.into(),
             hash,
         }
     }
 }
 
 /// Tells documents apart; the same content gives the same hash within a process, which is all that an entity tag needs.
-pub(crate) fn hash(text: &str) -> String {
+fn hash(content: impl Hash) -> String {
     let half = |salt: u8| {
         let mut hasher = DefaultHasher::new();
-        (salt, text).hash(&mut hasher);
+        (salt, &content).hash(&mut hasher);
         hasher.finish()
     };
     format!("{:016X}{:016X}", half(0), half(1))
+}
+
+/// What a resource adds to documents: nothing beyond its name if it is built in, and its definition if it is not.
+fn fingerprint(resource: &Resource) -> impl Hash {
+    let definition = resource.document.as_deref().map(Value::to_string);
+    let facts = format!(
+        "{} {} {} {:?} {:?} {:?}",
+        resource.kind,
+        resource.list_kind,
+        resource.namespaced,
+        resource.selectable,
+        resource.verbs,
+        resource.subresources
+    );
+    (resource.plural.clone(), facts, definition)
 }
 
 /// The path of a group version's document below `/openapi/v3/`.
@@ -60,10 +88,18 @@ fn path(group: &str, version: &str) -> String {
 /// `/openapi/v3`
 pub(crate) fn index(catalogue: &Catalogue) -> Value {
     let mut paths = Map::new();
+    for root in roots::all(catalogue) {
+        let path = root.path();
+        let hash = hash(&path);
+        paths.insert(
+            path.clone(),
+            json!({"serverRelativeURL": format!("/openapi/v3/{path}?hash={hash}")}),
+        );
+    }
     for group in &catalogue.groups {
         for version in &group.versions {
             let path = path(&group.name, version);
-            let hash = &document(catalogue, &group.name, version).hash;
+            let hash = tag(catalogue, &group.name, version);
             paths.insert(
                 path.clone(),
                 json!({"serverRelativeURL": format!("/openapi/v3/{path}?hash={hash}")}),
@@ -75,6 +111,19 @@ pub(crate) fn index(catalogue: &Catalogue) -> Value {
 
 /// The document at a path below `/openapi/v3/`, if there is one.
 pub(crate) fn find(catalogue: &Catalogue, wanted: &str) -> Option<Arc<Document>> {
+    let mut roots = roots::all(catalogue).into_iter();
+    if let Some(root) = roots.find(|root| root.path() == wanted) {
+        let mut schemas = Schemas::new(Dialect::V3, Vec::new());
+        let operation = root.operation(&mut schemas);
+        let paths = Paths::from([(format!("/{wanted}/"), vec![operation])]);
+        let mut document = assembled(paths, schemas);
+        document["info"] = info();
+        document["components"]["securitySchemes"] = security();
+        return Some(Arc::new(Document {
+            bytes: document.to_string().into(),
+            hash: hash(wanted),
+        }));
+    }
     let versions = catalogue
         .groups
         .iter()
@@ -88,10 +137,7 @@ pub(crate) fn find(catalogue: &Catalogue, wanted: &str) -> Option<Arc<Document>>
 /// A group version's document. Those of built-in kinds alone are made once per process.
 fn document(catalogue: &Catalogue, group: &str, version: &str) -> Arc<Document> {
     static BUILT_IN: LazyLock<Mutex<HashMap<String, Arc<Document>>>> = LazyLock::new(Mutex::default);
-    if catalogue
-        .of_version(group, version)
-        .any(|resource| resource.custom)
-    {
+    if is_custom(catalogue, group, version) {
         return Arc::new(make(catalogue, group, version));
     }
     let mut made = BUILT_IN.lock();
@@ -100,21 +146,64 @@ fn document(catalogue: &Catalogue, group: &str, version: &str) -> Arc<Document> 
         .clone()
 }
 
+fn is_custom(catalogue: &Catalogue, group: &str, version: &str) -> bool {
+    let mut resources = catalogue.of_version(group, version);
+    resources.any(|resource| resource.custom)
+}
+
+/// The hash of a group version's document.
+fn tag(catalogue: &Catalogue, group: &str, version: &str) -> String {
+    let resources = catalogue.of_version(group, version);
+    let resources: Vec<_> = resources.map(|resource| fingerprint(resource)).collect();
+    hash((group, version, resources))
+}
+
 fn make(catalogue: &Catalogue, group: &str, version: &str) -> Document {
-    let mut paths = Map::new();
-    let mut components = schemas::Components::new();
+    let mut paths = Paths::new();
+    let is_custom = is_custom(catalogue, group, version);
+    let versions = if is_custom {
+        groups::of_clients()
+    } else {
+        groups::of_document(group, version)
+    };
+    let mut schemas = Schemas::new(Dialect::V3, versions);
     for resource in catalogue.of_version(group, version) {
-        operations::add(resource, &mut paths, &mut components);
+        operations::add(resource, &mut paths, &mut schemas);
     }
-    Document::new(&json!({
+    if !is_custom {
+        let operation = roots::of_version(group, version, &mut schemas);
+        paths.insert(format!("/{}/", path(group, version)), vec![operation]);
+    }
+    let mut document = assembled(paths, schemas);
+    if is_custom {
+        document["info"] = json!({"title": "Kubernetes CRD Swagger", "version": "v0.1.0"});
+    } else {
+        document["info"] = info();
+        document["components"]["securitySchemes"] = security();
+    }
+    Document {
+        bytes: document.to_string().into(),
+        hash: tag(catalogue, group, version),
+    }
+}
+
+fn assembled(paths: Paths, schemas: Schemas) -> Value {
+    let paths = paths
+        .into_iter()
+        .map(|(path, operations)| (path, Dialect::V3.item(&operations)));
+    json!({
         "openapi": "3.0.0",
-        "info": {"title": "Kubernetes", "version": "1.36"},
-        "paths": paths,
-        "components": {
-            "schemas": components.finish(),
-            "securitySchemes": {"BearerToken": {"type": "apiKey", "name": "authorization", "in": "header"}},
-        },
-    }))
+        "paths": paths.collect::<Map<_, _>>(),
+        "components": {"schemas": schemas.collect::<Map<_, _>>()},
+    })
+}
+
+fn info() -> Value {
+    json!({"title": "Kubernetes", "version": "1.36"})
+}
+
+fn security() -> Value {
+    json!({"BearerToken": {"type": "apiKey", "name": "authorization", "in": "header"}})
 }
 
 #[cfg(test)]
@@ -138,7 +227,7 @@ mod tests {
         let mut documents = 0;
         for path in index(&catalogue)["paths"].as_object().expect("an object").keys() {
             let document = find(&catalogue, path).expect("the index names it");
-            let value: Value = serde_json::from_slice(&document.json).expect("JSON");
+            let value: Value = serde_json::from_slice(&document.bytes).expect("JSON");
             let mut found = Vec::new();
             references(&value, &mut found);
             assert!(
@@ -158,7 +247,7 @@ mod tests {
     fn a_patch_says_that_it_validates_fields() {
         let catalogue = Registry::new().catalogue();
         let document = find(&catalogue, "apis/apps/v1").expect("served");
-        let value: Value = serde_json::from_slice(&document.json).expect("JSON");
+        let value: Value = serde_json::from_slice(&document.bytes).expect("JSON");
         let patch = &value["paths"]["/apis/apps/v1/namespaces/{namespace}/deployments/{name}"]["patch"];
         assert_eq!(patch["x-kubernetes-group-version-kind"]["kind"], "Deployment");
         let parameters = patch["parameters"].as_array().expect("a list");

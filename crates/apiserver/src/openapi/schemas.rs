@@ -1,243 +1,237 @@
 //! The schemas of a document: what its operations name, and whatever that reaches.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::LazyLock,
+};
 
 use serde_json::{Map, Value, json};
 
-use crate::registry::{Resource, schema_facts};
+use super::{custom, dialect::Dialect, groups, operations::Shape, roots};
+use crate::registry::{Resource, Subresource, schema_facts};
 
-const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
+/// Where the schemas of `meta/v1` are.
+pub(super) const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 
-/// Collects the schemas of one document.
-pub(super) struct Components {
-    done: BTreeMap<String, Value>,
+/// Collects the schemas of one document, and hands them out one by one.
+pub(super) struct Schemas {
+    dialect: Dialect,
+    /// The group versions whose options and events `meta/v1` stands for in this document.
+    versions: Vec<(&'static str, &'static str)>,
+    /// Made already: what CRDs define.
+    ready: Vec<(String, Value)>,
     /// Named somewhere, and not looked at yet.
     wanted: Vec<String>,
     seen: HashSet<String>,
-    /// The kinds of subresources, by the names of their schemas.
-    parts: HashMap<String, Value>,
 }
 
-impl Components {
-    pub(super) fn new() -> Self {
+impl Iterator for Schemas {
+    type Item = (String, Value);
+
+    /// The next schema that was named, which may name others.
+    fn next(&mut self) -> Option<(String, Value)> {
+        if let Some(ready) = self.ready.pop() {
+            return Some(ready);
+        }
+        loop {
+            let name = self.wanted.pop()?;
+            let reduced = schema_facts().schemas.get(&name);
+            if let Some(reduced) = reduced.or_else(|| roots::schema(&name)) {
+                let mut schema = self.expanded(reduced, &name);
+                let kinds = self.kinds(&name);
+                if !kinds.is_empty() {
+                    schema["x-kubernetes-group-version-kind"] = kinds.into();
+                }
+                return Some((name, schema));
+            }
+        }
+    }
+}
+
+impl Schemas {
+    pub(super) fn new(dialect: Dialect, versions: Vec<(&'static str, &'static str)>) -> Self {
         Self {
-            done: BTreeMap::new(),
+            dialect,
+            versions,
+            ready: Vec::new(),
             wanted: Vec::new(),
             seen: HashSet::new(),
-            parts: HashMap::new(),
         }
     }
 
-    /// A reference to a schema of `meta/v1`.
-    pub(super) fn meta(&mut self, name: &str) -> Value {
-        self.reference(&format!("{META}.{name}"))
+    /// A schema of `meta/v1`.
+    pub(super) fn meta(&mut self, name: &str) -> Shape {
+        self.named(&format!("{META}.{name}"))
     }
 
-    /// References to a resource's kind and to its list.
-    pub(super) fn kind(&mut self, resource: &Resource) -> (Value, Value) {
-        if let Some(document) = &resource.document {
-            let name = custom_name(&resource.group, &resource.version, &resource.kind);
-            let list = custom_name(&resource.group, &resource.version, &resource.list_kind);
-            self.add_custom(resource, document, &name, &list);
-            return (to(&name), to(&list));
+    /// The schema of this name.
+    pub(super) fn named(&mut self, name: &str) -> Shape {
+        self.want(name);
+        Shape::Named(name.to_owned())
+    }
+
+    /// The names of a resource's kind and of its list.
+    pub(super) fn kind(&mut self, resource: &Resource) -> (String, String) {
+        if resource.custom {
+            let names = [&resource.kind, &resource.list_kind]
+                .map(|kind| custom::name(&resource.group, &resource.version, kind));
+            if self.seen.insert(names[0].clone()) {
+                for part in ["ObjectMeta", "ListMeta"] {
+                    self.meta(part);
+                }
+                self.ready.extend(custom::schemas(resource, &names, self.dialect));
+            }
+            let [kind, list] = names;
+            return (kind, list);
         }
         let mut of = |kind: &str| {
             let key = format!("{}/{}/{kind}", resource.group, resource.version);
-            schema_facts()
-                .kinds
-                .get(&key)
-                .map_or(Value::Null, |name| self.reference(name))
+            let name = schema_facts().kinds.get(&key).cloned().unwrap_or_default();
+            self.want(&name);
+            name
         };
         (of(&resource.kind), of(&resource.list_kind))
     }
 
-    /// A reference to the kind that a subresource answers with.
-    pub(super) fn named_kind(&mut self, group: &str, version: &str, kind: &str) -> Value {
-        let facts = schema_facts();
-        if let Some(name) = facts.kinds.get(&format!("{group}/{version}/{kind}")) {
-            return self.reference(name);
-        }
-        // A kind that is no resource is known by the name of its schema alone.
-        let package = match group.split('.').next() {
-            None | Some("") => "core",
-            Some(package) => package,
+    /// What a subresource of another kind answers with.
+    pub(super) fn of_subresource(&mut self, resource: &Resource, subresource: &Subresource) -> Shape {
+        let or = |text: &str, own: &str| {
+            if subresource.group.is_empty() && subresource.version.is_empty() {
+                own.to_owned()
+            } else {
+                text.to_owned()
+            }
         };
-        let name = format!("io.k8s.api.{package}.{version}.{kind}");
-        if !facts.schemas.contains_key(&name) {
-            return Value::Null;
-        }
-        let gvk = json!({"group": group, "version": version, "kind": kind});
-        self.parts.insert(name.clone(), gvk);
-        self.reference(&name)
+        let group = or(&subresource.group, &resource.group);
+        let version = or(&subresource.version, &resource.version);
+        let kind = &subresource.kind;
+        let facts = schema_facts();
+        let known = facts.kinds.get(&format!("{group}/{version}/{kind}")).cloned();
+        // A kind that is no resource is known by the name of its schema alone.
+        let name = known.unwrap_or_else(|| format!("io.k8s.api.{}.{version}.{kind}", package(&group)));
+        self.named(&name)
     }
 
-    fn reference(&mut self, name: &str) -> Value {
+    fn want(&mut self, name: &str) {
         if self.seen.insert(name.to_owned()) {
             self.wanted.push(name.to_owned());
         }
-        to(name)
     }
 
-    /// Everything that was named, and everything that this names.
-    pub(super) fn finish(mut self) -> Value {
-        let facts = schema_facts();
-        while let Some(name) = self.wanted.pop() {
-            let Some(reduced) = facts.schemas.get(&name) else {
-                continue;
-            };
-            let mut schema = self.expanded(reduced);
-            let kinds: Vec<_> = facts
-                .kinds
-                .iter()
-                .filter(|(_, schema)| **schema == name)
-                .filter_map(|(key, _)| {
-                    let mut parts = key.splitn(3, '/');
-                    Some(json!({"group": parts.next()?, "version": parts.next()?, "kind": parts.next()?}))
-                })
-                .chain(self.parts.get(&name).cloned())
-                .collect();
-            if !kinds.is_empty() {
-                schema["x-kubernetes-group-version-kind"] = kinds.into();
+    /// The kinds that a schema describes.
+    fn kinds(&self, name: &str) -> Vec<Value> {
+        /// By the name of their schema.
+        static KINDS: LazyLock<HashMap<&str, Vec<Value>>> = LazyLock::new(|| {
+            let mut kinds: HashMap<_, Vec<_>> = HashMap::new();
+            for (key, name) in &schema_facts().kinds {
+                let mut parts = key.splitn(3, '/');
+                let [group, version, kind] = [(); 3].map(|()| parts.next().unwrap_or_default());
+                let kind = json!({"group": group, "version": version, "kind": kind});
+                kinds.entry(name.as_str()).or_default().push(kind);
             }
-            self.done.insert(name, schema);
+            kinds
+        });
+        for kind in ["DeleteOptions", "WatchEvent"] {
+            if name.strip_prefix(META) == Some(&format!(".{kind}")) {
+                let versions = self.versions.iter();
+                return versions
+                    .map(|(group, version)| json!({"group": group, "version": version, "kind": kind}))
+                    .collect();
+            }
         }
-        self.done.into_iter().collect::<Map<_, _>>().into()
+        if let Some(kinds) = KINDS.get(name) {
+            return kinds.clone();
+        }
+        groups::part(name)
+            .or_else(|| roots::kind(name))
+            .into_iter()
+            .collect()
     }
 
-    /// The published form of a reduced schema.
-    fn expanded(&mut self, reduced: &Value) -> Value {
+    /// The published form of a reduced schema, `name` or a part of it.
+    fn expanded(&mut self, reduced: &Value, name: &str) -> Value {
         let mut schema = Map::new();
         for (key, value) in reduced.as_object().into_iter().flatten() {
-            let value = value.clone();
-            match key.as_str() {
-                "ref" => {
-                    let reference = self.reference(value.as_str().unwrap_or_default());
-                    // A reference with facts of its own stands in an `allOf`.
-                    if reduced.as_object().is_some_and(|fields| fields.len() == 1) {
-                        return reference;
+            match (key.as_str(), self.dialect) {
+                ("ref", dialect) => {
+                    let target = value.as_str().unwrap_or_default();
+                    self.want(target);
+                    let reference = dialect.reference(target);
+                    // With facts of its own beside it, a reference stands in an `allOf` since version 3.
+                    match (dialect, reference) {
+                        (Dialect::V3, reference) if reduced.as_object().is_some_and(|all| all.len() > 1) => {
+                            schema.insert("allOf".into(), json!([reference]));
+                        }
+                        (_, Value::Object(reference)) => schema.extend(reference),
+                        _ => {}
                     }
-                    schema.insert("allOf".into(), json!([reference]));
                 }
-                "oneOf" => {
-                    let types = value
-                        .as_array()
+                ("oneOf", Dialect::V3) => {
+                    let types = ["integer", "string", "number"]
                         .into_iter()
-                        .flatten()
+                        .filter(|name| value.as_array().is_some_and(|all| all.contains(&(*name).into())))
                         .map(|name| json!({"type": name}));
                     schema.insert("oneOf".into(), types.collect());
                 }
-                "properties" => {
+                // Version 2 knows no alternatives.
+                ("oneOf", Dialect::V2) => {
+                    schema.insert("type".into(), "string".into());
+                }
+                ("default", Dialect::V2) => {}
+                ("properties", _) => {
                     let properties = value.as_object().into_iter().flatten();
-                    let expanded = properties.map(|(name, property)| (name.clone(), self.expanded(property)));
+                    let expanded = properties.map(|(key, property)| {
+                        let property = self.property(property, name, key);
+                        (key.clone(), property)
+                    });
                     schema.insert("properties".into(), expanded.collect::<Map<_, _>>().into());
                 }
-                "items" | "additionalProperties" => {
-                    let expanded = self.expanded(&value);
+                ("items" | "additionalProperties", _) => {
+                    let expanded = self.expanded(value, "");
                     schema.insert(key.clone(), expanded);
                 }
-                "listType"
-                | "listMapKeys"
-                | "mapType"
-                | "patchStrategy"
-                | "patchMergeKey"
-                | "intOrString"
-                | "preserveUnknownFields"
-                | "unions" => {
-                    schema.insert(extension(key), value);
+                (
+                    "listType"
+                    | "listMapKeys"
+                    | "mapType"
+                    | "patchStrategy"
+                    | "patchMergeKey"
+                    | "intOrString"
+                    | "preserveUnknownFields"
+                    | "unions",
+                    _,
+                ) => {
+                    schema.insert(extension(key), value.clone());
                 }
                 _ => {
-                    schema.insert(key.clone(), value);
+                    schema.insert(key.clone(), value.clone());
                 }
             }
         }
         schema.into()
     }
 
-    fn add_custom(&mut self, resource: &Resource, document: &Value, name: &str, list: &str) {
-        let gvk =
-            |kind: &str| json!([{"group": &*resource.group, "version": &*resource.version, "kind": kind}]);
-        let mut schema = document.clone();
-        let object_meta = self.meta("ObjectMeta");
-        unfold(&mut schema, &object_meta);
-        add_meta(&mut schema, &object_meta);
-        schema["x-kubernetes-group-version-kind"] = gvk(&resource.kind);
-        let list_meta = self.meta("ListMeta");
-        let mut schemas = [
-            schema,
-            json!({
-                "type": "object",
-                "required": ["items"],
-                "properties": {
-                    "apiVersion": {"type": "string"},
-                    "kind": {"type": "string"},
-                    "metadata": {"allOf": [list_meta]},
-                    "items": {"type": "array", "items": to(name)},
-                },
-                "x-kubernetes-group-version-kind": gvk(&resource.list_kind),
-            }),
-        ];
-        let selectable = resource
-            .selectable
-            .iter()
-            .filter(|field| !field.starts_with("metadata."));
-        let selectable: Vec<_> = selectable.map(|field| json!({"fieldPath": &**field})).collect();
-        if !selectable.is_empty() {
-            for schema in &mut schemas {
-                schema["x-kubernetes-selectable-fields"] = selectable.clone().into();
-            }
+    /// A property, whose reference has a description beside it in the real document.
+    fn property(&mut self, property: &Value, schema: &str, name: &str) -> Value {
+        let expanded = self.expanded(property, "");
+        let described = match schema.rsplit('.').next() {
+            Some("IngressRule") => name != "http",
+            Some("JSONSchemaProps") => name == "default",
+            _ => true,
+        };
+        if self.dialect == Dialect::V3 && described && expanded.get("$ref").is_some() {
+            return json!({"allOf": [expanded]});
         }
-        for (name, schema) in [name, list].into_iter().zip(schemas) {
-            self.done.insert(name.to_owned(), schema);
-        }
+        expanded
     }
 }
 
-/// Gives the schema of a resource what all resources have.
-fn add_meta(schema: &mut Value, object_meta: &Value) {
-    schema["properties"]["apiVersion"] = json!({"type": "string"});
-    schema["properties"]["kind"] = json!({"type": "string"});
-    schema["properties"]["metadata"] = json!({"allOf": [object_meta]});
-}
-
-/// Spells out what extensions of a CRD's schema say, for those who do not know them.
-fn unfold(schema: &mut Value, object_meta: &Value) {
-    let either = json!([{"type": "integer"}, {"type": "string"}]);
-    if schema["x-kubernetes-int-or-string"] == true
-        && schema["anyOf"] != either
-        && schema["allOf"][0]["anyOf"] != either
-    {
-        if schema["anyOf"].is_null() {
-            schema["anyOf"] = either;
-        } else {
-            let others = schema["allOf"].as_array().cloned().unwrap_or_default();
-            let first = json!({"anyOf": either});
-            schema["allOf"] = std::iter::once(first).chain(others).collect();
-        }
+/// The package of a group's Go types.
+fn package(group: &str) -> &str {
+    match group.split('.').next() {
+        None | Some("") => "core",
+        Some(package) => package,
     }
-    for key in ["items", "additionalProperties"] {
-        if schema[key].is_object() {
-            unfold(&mut schema[key], object_meta);
-        }
-    }
-    if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
-        properties
-            .values_mut()
-            .for_each(|property| unfold(property, object_meta));
-    }
-    if schema["x-kubernetes-embedded-resource"] == true {
-        add_meta(schema, object_meta);
-        let mut required = schema["required"].as_array().cloned().unwrap_or_default();
-        for key in ["kind", "apiVersion"] {
-            if !required.contains(&key.into()) {
-                required.push(key.into());
-            }
-        }
-        schema["required"] = required.into();
-    }
-}
-
-fn to(name: &str) -> Value {
-    json!({"$ref": format!("#/components/schemas/{name}")})
 }
 
 /// `listMapKeys` → `x-kubernetes-list-map-keys`
@@ -250,10 +244,4 @@ fn extension(key: &str) -> String {
         name.push(c.to_ascii_lowercase());
     }
     name
-}
-
-/// `io.example.v1.Foo` for the kind Foo of `example.io/v1`.
-fn custom_name(group: &str, version: &str, kind: &str) -> String {
-    let reversed: Vec<_> = group.split('.').rev().collect();
-    format!("{}.{version}.{kind}", reversed.join("."))
 }

@@ -24,6 +24,7 @@ pub(crate) use strategy::{NameRule, Strategy};
 
 use crate::{
     crd::{Defined, Definition, compare_versions},
+    openapi,
     schema::Schema,
     storage::TableName,
     subresources::ScalePaths,
@@ -143,6 +144,8 @@ pub(crate) struct Catalogue {
     pub(crate) resources: Vec<Arc<Resource>>,
     /// The same in the order of their paths.
     by_path: Vec<Arc<Resource>>,
+    /// What was last told of it in one piece.
+    pub(crate) published: openapi::Cached,
 }
 
 impl Catalogue {

@@ -63,7 +63,7 @@ impl Strategy {
             },
             names: match (group, kind) {
                 ("rbac.authorization.k8s.io", _) => NameRule::PathSegment,
-                ("", "Namespace" | "Service") => NameRule::Label,
+                ("", "Namespace" | "Service") | ("apps", "StatefulSet") => NameRule::Label,
                 _ => NameRule::Subdomain,
             },
         }

@@ -3,42 +3,41 @@
 use serde_json::Value;
 
 use super::findings::{Findings, list, text};
-use crate::naming;
+use crate::{naming, trail::Trail};
 
 pub(super) fn check(configuration: &Value, findings: &mut Findings) {
     for (index, webhook) in list(&configuration["webhooks"]).iter().enumerate() {
-        check_webhook(webhook, &format!("webhooks[{index}]"), findings);
+        check_webhook(webhook, &Trail::from_root("webhooks").item(index), findings);
     }
 }
 
-fn check_webhook(webhook: &Value, path: &str, findings: &mut Findings) {
-    let at = |name: &str| format!("{path}.{name}");
+fn check_webhook(webhook: &Value, path: &Trail<'_>, findings: &mut Findings) {
     let name = text(&webhook["name"]);
     let problems = naming::subdomain(name);
     if problems.is_empty() && name.split('.').count() < 3 {
         let why = "should be a domain with at least three segments separated by dots";
-        findings.invalid(at("name"), name, why);
+        findings.invalid(path.at("name"), name, why);
     }
-    findings.named(&at("name"), name, problems);
+    findings.named(path.at("name"), name, problems);
     for (index, rule) in list(&webhook["rules"]).iter().enumerate() {
         for key in ["operations", "apiGroups", "apiVersions", "resources"] {
             if list(&rule[key]).is_empty() {
-                findings.required(format!("{path}.rules[{index}].{key}"), "");
+                findings.required(path.at("rules").item(index).at(key), "");
             }
         }
     }
     let optional = |key: &str, choices: &[&str], findings: &mut Findings| {
         if !webhook[key].is_null() {
-            findings.one_of(at(key), &webhook[key], choices);
+            findings.one_of(path.at(key), &webhook[key], choices);
         }
     };
     optional("failurePolicy", &["Fail", "Ignore"], findings);
     optional("matchPolicy", &["Equivalent", "Exact"], findings);
     if webhook["sideEffects"].is_null() {
-        findings.required(at("sideEffects"), "must specify one of None, NoneOnDryRun");
+        findings.required(path.at("sideEffects"), "must specify one of None, NoneOnDryRun");
     } else {
         findings.one_of(
-            at("sideEffects"),
+            path.at("sideEffects"),
             &webhook["sideEffects"],
             &["None", "NoneOnDryRun"],
         );
@@ -48,15 +47,18 @@ fn check_webhook(webhook: &Value, path: &str, findings: &mut Findings) {
         .filter(|seconds| !(1..=30).contains(seconds))
     {
         let why = "the timeout value must be between 1 and 30 seconds";
-        findings.invalid(at("timeoutSeconds"), seconds, why);
+        findings.invalid(path.at("timeoutSeconds"), seconds, why);
     }
     if list(&webhook["admissionReviewVersions"]).is_empty() {
-        findings.required(at("admissionReviewVersions"), "must specify one of v1, v1beta1");
+        findings.required(
+            path.at("admissionReviewVersions"),
+            "must specify one of v1, v1beta1",
+        );
     }
-    check_client(&webhook["clientConfig"], &at("clientConfig"), findings);
+    check_client(&webhook["clientConfig"], &path.at("clientConfig"), findings);
 }
 
-fn check_client(client: &Value, path: &str, findings: &mut Findings) {
+fn check_client(client: &Value, path: &Trail<'_>, findings: &mut Findings) {
     match (client["url"].as_str(), client["service"].is_object()) {
         (None, false) | (Some(_), true) => {
             findings.required(path, "exactly one of url or service is required");
@@ -65,13 +67,13 @@ fn check_client(client: &Value, path: &str, findings: &mut Findings) {
             let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
             if scheme != "https" {
                 let why = "'https' is the only allowed URL scheme; desired format: https://host[/path]";
-                findings.invalid(format!("{path}.url"), scheme, why);
+                findings.invalid(path.at("url"), scheme, why);
             }
         }
         (None, true) => {
             for key in ["name", "namespace"] {
                 if text(&client["service"][key]).is_empty() {
-                    findings.required(format!("{path}.service.{key}"), "");
+                    findings.required(path.at("service").at(key), "");
                 }
             }
         }

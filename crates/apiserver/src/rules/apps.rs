@@ -1,61 +1,28 @@
-//! Deployments and their kin, disruption budgets and autoscalers.
+//! Deployments and their kin, and disruption budgets.
 
 use serde_json::{Value, json};
 
 use super::{
-    findings::{Findings, list, selects, text},
-    pod,
+    findings::{Findings, list, percent, selects, text},
+    pods, storage,
 };
-use crate::schema::Problem;
+use crate::{internals, naming, schema::Problem, trail::Trail};
 
-pub(super) fn check(kind: &str, app: &Value, findings: &mut Findings) {
+pub(super) fn check(kind: &str, app: &Value, is_new: bool, findings: &mut Findings) {
     let spec = &app["spec"];
     match kind {
-        "Deployment" => {
-            check_selected("deployment", spec, true, findings);
-            check_strategy(&spec["strategy"], findings);
-            findings.not_negative("spec.minReadySeconds", &spec["minReadySeconds"]);
-            findings.not_negative("spec.revisionHistoryLimit", &spec["revisionHistoryLimit"]);
-            findings.not_negative("spec.progressDeadlineSeconds", &spec["progressDeadlineSeconds"]);
-            let deadline = spec["progressDeadlineSeconds"].as_i64();
-            let ready = spec["minReadySeconds"].as_i64().unwrap_or(0);
-            if let Some(deadline) = deadline.filter(|deadline| *deadline <= ready) {
-                findings.invalid(
-                    "spec.progressDeadlineSeconds",
-                    deadline,
-                    "must be greater than minReadySeconds",
-                );
-            }
-        }
+        "Deployment" => check_deployment(spec, findings),
         "ReplicaSet" => {
+            findings.not_negative("spec.replicas", &spec["replicas"]);
             // It says "deployment" of itself.
-            check_selected("deployment", spec, true, findings);
+            check_selected("deployment", spec, findings);
             findings.not_negative("spec.minReadySeconds", &spec["minReadySeconds"]);
         }
-        "StatefulSet" => {
-            let policies = ["OrderedReady", "Parallel"];
-            findings.one_of(
-                "spec.podManagementPolicy",
-                &spec["podManagementPolicy"],
-                &policies,
-            );
-            findings.one_of(
-                "spec.updateStrategy",
-                &spec["updateStrategy"]["type"],
-                &["RollingUpdate", "OnDelete"],
-            );
-            check_selected("statefulset", spec, true, findings);
-            findings.not_negative("spec.minReadySeconds", &spec["minReadySeconds"]);
-        }
+        "StatefulSet" => check_stateful_set(spec, is_new, findings),
         "DaemonSet" => {
-            check_selected("daemonset", spec, false, findings);
-            let strategies = ["RollingUpdate", "OnDelete"];
-            findings.one_of(
-                "spec.updateStrategy.type",
-                &spec["updateStrategy"]["type"],
-                &strategies,
-            );
+            check_selected("daemonset", spec, findings);
             findings.not_negative("spec.minReadySeconds", &spec["minReadySeconds"]);
+            check_daemon_updates(&spec["updateStrategy"], findings);
             findings.not_negative("spec.revisionHistoryLimit", &spec["revisionHistoryLimit"]);
         }
         "ControllerRevision" => {
@@ -68,31 +35,56 @@ pub(super) fn check(kind: &str, app: &Value, findings: &mut Findings) {
     }
 }
 
-/// Replicas, selector and template, and that they go together.
-fn check_selected(kind: &str, spec: &Value, selector_required: bool, findings: &mut Findings) {
+fn check_deployment(spec: &Value, findings: &mut Findings) {
     findings.not_negative("spec.replicas", &spec["replicas"]);
+    check_selected("deployment", spec, findings);
+    check_strategy(&spec["strategy"], findings);
+    findings.not_negative("spec.minReadySeconds", &spec["minReadySeconds"]);
+    findings.not_negative("spec.revisionHistoryLimit", &spec["revisionHistoryLimit"]);
+    findings.not_negative("spec.progressDeadlineSeconds", &spec["progressDeadlineSeconds"]);
+    let deadline = spec["progressDeadlineSeconds"].as_i64();
+    let ready = spec["minReadySeconds"].as_i64().unwrap_or(0);
+    if let Some(deadline) = deadline.filter(|deadline| *deadline <= ready) {
+        let why = "must be greater than minReadySeconds";
+        findings.invalid("spec.progressDeadlineSeconds", deadline, why);
+    }
+}
+
+/// Selector and template, and that they go together.
+fn check_selected(kind: &str, spec: &Value, findings: &mut Findings) {
     let (selector, template) = (&spec["selector"], &spec["template"]);
     let before = findings.count();
     if selector.is_null() {
-        if selector_required {
+        if kind != "daemonset" {
             findings.required("spec.selector", "");
         }
     } else {
-        findings.selector("spec.selector", selector);
-        if findings.count() > before {
-            findings.invalid("spec.selector", selector.clone(), "invalid label selector");
-        }
+        findings.selector(&Trail::from_root("spec.selector"), selector);
+    }
+    let understood = selector.is_null() || findings.count() == before;
+    // What is no selector is told so by each kind in its way.
+    match kind {
+        _ if understood => {}
+        "statefulset" => findings.invalid("spec.selector", selector.clone(), ""),
+        "daemonset" => {}
+        _ => findings.invalid("spec.selector", selector.clone(), "invalid label selector"),
     }
     let empty = selector.is_object() && is_empty(selector);
     if empty {
         let why = format!("empty selector is invalid for {kind}");
         findings.invalid("spec.selector", json!({}), &why);
     }
-    let understood = selector.is_null() || findings.count() == before || empty;
     if understood && !empty && !selects(selector, &template["metadata"]["labels"]) {
         mismatch(template, findings);
     }
-    pod::check_template(template, "spec.template", findings);
+    let path = Trail::from_root("spec.template");
+    if kind == "statefulset" {
+        if understood {
+            pods::check_stateful_template(template, &spec["volumeClaimTemplates"], &path, findings);
+        }
+    } else {
+        pods::check_template(template, &path, findings);
+    }
     let policy = &template["spec"]["restartPolicy"];
     if !policy.is_null() && *policy != "Always" {
         findings.one_of("spec.template.spec.restartPolicy", policy, &["Always"]);
@@ -112,10 +104,9 @@ fn kind_name(kind: &str) -> &str {
 }
 
 pub(super) fn mismatch(template: &Value, findings: &mut Findings) {
-    let labels = template["metadata"]["labels"].clone();
     findings.invalid(
         "spec.template.metadata.labels",
-        labels,
+        template["metadata"]["labels"].clone(),
         "`selector` does not match template `labels`",
     );
 }
@@ -137,44 +128,110 @@ fn check_strategy(strategy: &Value, findings: &mut Findings) {
             }
         }
         "RollingUpdate" => {
-            let field = |name: &str| format!("spec.strategy.rollingUpdate.{name}");
+            let path = Trail::from_root("spec.strategy.rollingUpdate");
             let (unavailable, surge) = (&rolling["maxUnavailable"], &rolling["maxSurge"]);
-            findings.amount_or_percent(&field("maxUnavailable"), unavailable);
-            findings.amount_or_percent(&field("maxSurge"), surge);
+            findings.amount_or_percent(path.at("maxUnavailable"), unavailable);
+            findings.amount_or_percent(path.at("maxSurge"), surge);
             if is_zero(unavailable) && is_zero(surge) {
                 let why = "may not be 0 when `maxSurge` is 0";
-                findings.invalid(field("maxUnavailable"), unavailable.clone(), why);
+                findings.invalid(path.at("maxUnavailable"), unavailable.clone(), why);
             }
-            at_most_all(&field("maxUnavailable"), unavailable, findings);
+            findings.not_over_all(path.at("maxUnavailable"), unavailable);
         }
-        other => {
-            let shown = json!({"Type": other, "RollingUpdate": rolling});
-            // Go's field order, which a map does not keep.
-            let problem = Problem::NotSupportedText(
-                format!(
-                    "{{\"Type\":{},\"RollingUpdate\":{}}}",
-                    shown["Type"], shown["RollingUpdate"]
-                ),
-                vec!["Recreate".into(), "RollingUpdate".into()],
-            );
+        _ => {
+            let choices = vec!["Recreate".into(), "RollingUpdate".into()];
+            let problem =
+                Problem::NotSupportedText(internals::shown("DeploymentStrategy", strategy), choices);
             findings.add("spec.strategy", problem);
         }
     }
 }
 
 fn is_zero(value: &Value) -> bool {
-    *value == 0
-        || text(value)
-            .strip_suffix('%')
-            .is_some_and(|digits| digits.parse() == Ok(0))
+    *value == 0 || percent(value) == Some(0)
 }
 
-fn at_most_all(field: &str, value: &Value, findings: &mut Findings) {
-    let part = text(value)
-        .strip_suffix('%')
-        .and_then(|digits| digits.parse::<i64>().ok());
-    if part.is_some_and(|part| part > 100) {
-        findings.invalid(field, value.clone(), "must not be greater than 100%");
+fn check_stateful_set(spec: &Value, is_new: bool, findings: &mut Findings) {
+    let policy = text(&spec["podManagementPolicy"]);
+    if !matches!(policy, "OrderedReady" | "Parallel") {
+        let why = "must be 'OrderedReady' or 'Parallel'";
+        findings.invalid("spec.podManagementPolicy", policy, why);
+    }
+    let strategy = &spec["updateStrategy"];
+    let (rolling, path) = (
+        &strategy["rollingUpdate"],
+        Trail::from_root("spec.updateStrategy.rollingUpdate"),
+    );
+    match text(&strategy["type"]) {
+        "OnDelete" => {
+            if !rolling.is_null() {
+                let shown = internals::shown("RollingUpdateStatefulSetStrategy", rolling);
+                let why = "only allowed for updateStrategy 'RollingUpdate'".to_owned();
+                findings.add(path, Problem::InvalidText(shown, why));
+            }
+        }
+        "RollingUpdate" => {
+            findings.not_negative(path.at("partition"), &rolling["partition"]);
+        }
+        _ => {
+            let why = "must be 'RollingUpdate' or 'OnDelete'".to_owned();
+            let problem = Problem::InvalidText(internals::shown("StatefulSetUpdateStrategy", strategy), why);
+            findings.add("spec.updateStrategy", problem);
+        }
+    }
+    let retention = &spec["persistentVolumeClaimRetentionPolicy"];
+    for key in ["whenDeleted", "whenScaled"] {
+        let field = Trail::from_root("spec.persistentVolumeClaimRetentionPolicy");
+        findings.one_of_if_given(field.at(key), &retention[key], &["Retain", "Delete"]);
+    }
+    let path = Trail::from_root("spec.volumeClaimTemplates");
+    // They cannot change any more, so that what is there is let be.
+    for (index, claim) in list(&spec["volumeClaimTemplates"]).iter().enumerate() {
+        if is_new {
+            storage::check_claim(&claim["spec"], &path.item(index).at("spec"), findings);
+        }
+    }
+    findings.not_negative("spec.replicas", &spec["replicas"]);
+    findings.not_negative("spec.minReadySeconds", &spec["minReadySeconds"]);
+    findings.not_negative("spec.ordinals.start", &spec["ordinals"]["start"]);
+    let service = text(&spec["serviceName"]);
+    if is_new && !service.is_empty() {
+        findings.named("spec.serviceName", service, naming::label(service));
+    }
+    check_selected("statefulset", spec, findings);
+}
+
+fn check_daemon_updates(strategy: &Value, findings: &mut Findings) {
+    let path = Trail::from_root("spec.updateStrategy.rollingUpdate");
+    match text(&strategy["type"]) {
+        "OnDelete" => {}
+        "RollingUpdate" => {
+            let rolling = &strategy["rollingUpdate"];
+            if rolling.is_null() {
+                findings.required(path, "");
+                return;
+            }
+            let (unavailable, surge) = (&rolling["maxUnavailable"], &rolling["maxSurge"]);
+            let (first, second) = (path.at("maxUnavailable"), path.at("maxSurge"));
+            findings.amount_or_percent(first, unavailable);
+            findings.not_over_all(first, unavailable);
+            findings.amount_or_percent(second, surge);
+            findings.not_over_all(second, surge);
+            // What is no number counts as none, but not as said to be none.
+            let any = |value: &Value| percent(value).or(value.as_i64()).is_some_and(|part| part != 0);
+            if any(unavailable) && any(surge) {
+                let why = "may not be set when maxUnavailable is non-zero";
+                findings.invalid(second, surge.clone(), why);
+            } else if !any(unavailable) && (surge.is_null() || is_zero(surge)) {
+                findings.required(first, "cannot be 0 when maxSurge is 0");
+            }
+        }
+        _ => {
+            let choices = vec!["RollingUpdate".into(), "OnDelete".into()];
+            let problem =
+                Problem::NotSupportedText(internals::shown("DaemonSetUpdateStrategy", strategy), choices);
+            findings.add("spec.updateStrategy", problem);
+        }
     }
 }
 
@@ -193,7 +250,7 @@ pub(super) fn check_replication_controller(spec: &Value, findings: &mut Findings
     if !selects(&json!({"matchLabels": selector}), &template["metadata"]["labels"]) {
         mismatch(template, findings);
     }
-    pod::check_template(template, "spec.template", findings);
+    pods::check_template(template, &Trail::from_root("spec.template"), findings);
     if template["spec"]["restartPolicy"] != "Always" {
         findings.one_of(
             "spec.template.spec.restartPolicy",
@@ -206,79 +263,21 @@ pub(super) fn check_replication_controller(spec: &Value, findings: &mut Findings
 pub(super) fn check_disruption_budget(spec: &Value, findings: &mut Findings) {
     let (available, unavailable) = (&spec["minAvailable"], &spec["maxUnavailable"]);
     if !available.is_null() && !unavailable.is_null() {
-        let shown = format!(
-            "{{\"MinAvailable\":{available},\"Selector\":{},\"MaxUnavailable\":{unavailable},\"UnhealthyPodEvictionPolicy\":{}}}",
-            spec["selector"], spec["unhealthyPodEvictionPolicy"]
-        );
+        let shown = internals::shown("PodDisruptionBudgetSpec", spec);
         let why = "minAvailable and maxUnavailable cannot be both set".to_owned();
         findings.add("spec", Problem::InvalidText(shown, why));
     }
+    let path = Trail::from_root("spec");
     for (name, value) in [("minAvailable", available), ("maxUnavailable", unavailable)] {
         if !value.is_null() {
-            let field = format!("spec.{name}");
-            findings.amount_or_percent(&field, value);
-            at_most_all(&field, value, findings);
+            findings.amount_or_percent(path.at(name), value);
+            findings.not_over_all(path.at(name), value);
         }
     }
-    findings.selector("spec.selector", &spec["selector"]);
-    let policy = &spec["unhealthyPodEvictionPolicy"];
-    if !policy.is_null() {
-        findings.one_of(
-            "spec.unhealthyPodEvictionPolicy",
-            policy,
-            &["AlwaysAllow", "IfHealthyBudget"],
-        );
-    }
-}
-
-pub(super) fn check_autoscaler(version: &str, spec: &Value, findings: &mut Findings) {
-    let least = spec["minReplicas"].as_i64();
-    let most = spec["maxReplicas"].as_i64().unwrap_or(0);
-    if let Some(least) = least.filter(|least| *least < 1) {
-        findings.invalid("spec.minReplicas", least, "must be greater than or equal to 1");
-    }
-    if most < 1 {
-        findings.required("spec.maxReplicas", "must be set and greater than 0");
-    }
-    if least.is_some_and(|least| most < least) {
-        findings.invalid(
-            "spec.maxReplicas",
-            most,
-            "must be greater than or equal to `minReplicas`",
-        );
-    }
-    let target = &spec["scaleTargetRef"];
-    for key in ["kind", "name"] {
-        if text(&target[key]).is_empty() {
-            findings.required(format!("spec.scaleTargetRef.{key}"), "");
-        }
-    }
-    if !text(&target["apiVersion"]).contains('/') {
-        let why = "apiVersion must specify API group";
-        findings.invalid("spec.scaleTargetRef.apiVersion", text(&target["apiVersion"]), why);
-    }
-    if version == "v1" {
-        return;
-    }
-    for (index, metric) in list(&spec["metrics"]).iter().enumerate() {
-        let field = format!("spec.metrics[{index}]");
-        let sources = ["ContainerResource", "External", "Object", "Pods", "Resource"];
-        let kind = text(&metric["type"]);
-        if !sources.contains(&kind) {
-            // Two of the real server's checks look at it.
-            findings.one_of(format!("{field}.type"), &metric["type"], &sources);
-            findings.one_of(format!("{field}.type"), &metric["type"], &sources);
-            continue;
-        }
-        let source = format!("{}{}", kind[..1].to_lowercase(), &kind[1..]);
-        if metric[&source].is_null() {
-            let why = "must populate information for the given metric source";
-            findings.required(format!("{field}.{source}"), why);
-        }
-    }
-    let to_zero = |metric: &Value| matches!(text(&metric["type"]), "Object" | "External");
-    if least == Some(0) && !list(&spec["metrics"]).iter().any(to_zero) {
-        let why = "must specify at least one Object or External metric to support scaling to zero replicas";
-        findings.forbidden("spec.metrics", why);
-    }
+    findings.selector(&path.at("selector"), &spec["selector"]);
+    findings.one_of_if_given(
+        "spec.unhealthyPodEvictionPolicy",
+        &spec["unhealthyPodEvictionPolicy"],
+        &["AlwaysAllow", "IfHealthyBudget"],
+    );
 }

@@ -3,8 +3,10 @@
 use base64::Engine;
 use serde_json::Value;
 
-use super::findings::{Findings, text};
-use crate::{json, naming, object::Object, schema::Problem};
+use super::findings::{Findings, list, text};
+use crate::{
+    golang, json, naming, object::Object, schema::Problem, trail::Trail, validation::STANDARD_FINALIZERS,
+};
 
 /// The data of a `ConfigMap` or Secret may be this long.
 const DATA: usize = 1024 * 1024;
@@ -13,19 +15,17 @@ pub(super) fn check_config_map(map: &Value, findings: &mut Findings) {
     let mut size = 0;
     let (data, binary) = (map["data"].as_object(), map["binaryData"].as_object());
     for (key, value) in data.into_iter().flatten() {
-        let field = format!("data[{key}]");
-        findings.named(&field, key.as_str(), naming::config_key(key));
+        let field = Trail::from_root("data");
+        findings.named(field.entry(key), key, naming::config_key(key));
         if binary.is_some_and(|binary| binary.contains_key(key)) {
-            findings.invalid(field, key.as_str(), "duplicate of key present in binaryData");
+            let why = "duplicate of key present in binaryData";
+            findings.invalid(field.entry(key), key.as_str(), why);
         }
         size += text(value).len();
     }
     for (key, value) in binary.into_iter().flatten() {
-        findings.named(
-            &format!("binaryData[{key}]"),
-            key.as_str(),
-            naming::config_key(key),
-        );
+        let field = Trail::from_root("binaryData");
+        findings.named(field.entry(key), key, naming::config_key(key));
         size += decoded(value).len();
     }
     if size > DATA {
@@ -36,13 +36,15 @@ pub(super) fn check_config_map(map: &Value, findings: &mut Findings) {
 pub(super) fn check_secret(secret: &Value, findings: &mut Findings) {
     let mut size = 0;
     for (key, value) in secret["data"].as_object().into_iter().flatten() {
-        findings.named(&format!("data[{key}]"), key.as_str(), naming::config_key(key));
+        let field = Trail::from_root("data");
+        findings.named(field.entry(key), key, naming::config_key(key));
         size += decoded(value).len();
     }
     if size > DATA {
         findings.add("data", Problem::TooLong(DATA as u64));
     }
     let missing = |key: &str| secret["data"].get(key).is_none();
+    let empty = |key: &str| text(&secret["data"][key]).is_empty();
     match text(&secret["type"]) {
         "kubernetes.io/service-account-token" => {
             let name = "kubernetes.io/service-account.name";
@@ -56,7 +58,7 @@ pub(super) fn check_secret(secret: &Value, findings: &mut Findings) {
             findings.required("data[username]", "");
             findings.required("data[password]", "");
         }
-        "kubernetes.io/ssh-auth" if missing("ssh-privatekey") => {
+        "kubernetes.io/ssh-auth" if empty("ssh-privatekey") => {
             findings.required("data[ssh-privatekey]", "");
         }
         "kubernetes.io/tls" => {
@@ -73,10 +75,15 @@ fn check_json(key: &str, secret: &Value, findings: &mut Findings) {
     match secret["data"].get(key) {
         None => findings.required(field, ""),
         Some(value) => {
-            let bytes = decoded(value);
-            if let Err(why) = json::read(&bytes) {
-                findings.invalid(field, "<secret contents redacted>", &why);
-            }
+            let why = match json::read(&decoded(value)) {
+                Ok((Value::Object(_) | Value::Null, _)) => return,
+                Ok((other, _)) => format!(
+                    "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
+                    golang::json_type(&other)
+                ),
+                Err(why) => why,
+            };
+            findings.invalid(field, "<secret contents redacted>", &why);
         }
     }
 }
@@ -126,8 +133,11 @@ pub(super) fn check_event(group: &str, event: &Value, old: Option<&Object>, find
     if of != namespace && !(of.is_empty() && namespace == "default") {
         findings.invalid("involvedObject.namespace", of, "does not match event.namespace");
     }
-    // The older form of events takes what it is given.
+    // The older form of events takes what it is given, if it does not look like the newer.
     if group.is_empty() {
+        if old.is_none() && !event["eventTime"].is_null() {
+            check_reporter(event, "reportingComponent", findings);
+        }
         return;
     }
     if let Some(old) = old {
@@ -141,19 +151,32 @@ pub(super) fn check_event(group: &str, event: &Value, old: Option<&Object>, find
     if event["eventTime"].is_null() {
         findings.required("eventTime", "");
     } else {
-        let controller = text(&event["reportingController"]);
-        if controller.is_empty() {
-            findings.required("reportingController", "");
-        }
-        findings.named("reportingController", controller, naming::qualified(controller));
-        for key in ["reportingInstance", "action", "reason"] {
-            if text(&event[key]).is_empty() {
-                findings.required(key, "");
-            }
-        }
+        check_reporter(event, "reportingController", findings);
     }
     if !matches!(text(&event["type"]), "Normal" | "Warning") {
         let why = format!("has invalid value: {}", text(&event["type"]));
         findings.invalid("type", "", &why);
+    }
+}
+
+/// Who says it, and that it says what happened.
+fn check_reporter(event: &Value, who: &str, findings: &mut Findings) {
+    let controller = text(&event[who]);
+    findings.given(who, &event[who]);
+    findings.named(who, controller, naming::qualified(controller));
+    for key in ["reportingInstance", "action", "reason"] {
+        findings.given(key, &event[key]);
+    }
+}
+
+/// A namespace goes when all who hold it let go: their names must tell who they are.
+pub(super) fn check_namespace(spec: &Value, findings: &mut Findings) {
+    for finalizer in list(&spec["finalizers"]).iter().map(text) {
+        let field = "spec.finalizers";
+        findings.named(field, finalizer, naming::qualified(finalizer));
+        if !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(&finalizer) {
+            let why = "name is neither a standard finalizer name nor is it fully qualified";
+            findings.invalid(field, finalizer, why);
+        }
     }
 }

@@ -1,14 +1,13 @@
 //! What may not change once an object is there.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{
-    findings::{Findings, list, text},
-    storage,
+    findings::{Findings, text},
+    nodes, pods, storage,
 };
-use crate::schema::Problem;
+use crate::{internals, schema::Problem};
 
-const PODS: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 const STATEFUL_SETS: &str = "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden";
 
 /// The fields that a change of this kind may not touch; the rest is for [`check`].
@@ -20,8 +19,12 @@ fn fixed((group, kind): (&str, &str)) -> &'static [&'static str] {
             "spec.selector",
             "spec.template",
             "spec.completionMode",
-            "spec.completions",
+            "spec.podFailurePolicy",
+            "spec.backoffLimitPerIndex",
+            "spec.managedBy",
+            "spec.successPolicy",
         ],
+        ("", "ResourceQuota") => &["spec.scopes"],
         ("", "Secret") => &["type"],
         ("storage.k8s.io", "StorageClass") => {
             &["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"]
@@ -34,35 +37,52 @@ fn fixed((group, kind): (&str, &str)) -> &'static [&'static str] {
 }
 
 pub(super) fn check(kind: (&str, &str), value: &Value, old: &Value, findings: &mut Findings) {
+    if kind == ("batch", "Job") {
+        check_completions(&value["spec"], &old["spec"], findings);
+    }
     for path in fixed(kind) {
         let (now, before) = (at(value, path), at(old, path));
         if now == before || may_change(path, value, old) {
             continue;
         }
-        findings.invalid(*path, now.clone(), "field is immutable");
+        let quoted = match (kind, *path) {
+            (("batch", "Job"), "spec.template") if old["spec"]["suspend"] == true => {
+                let shown = internals::shown("PodSpec", &now["spec"]);
+                findings.add(
+                    "spec.template.spec",
+                    Problem::InvalidText(shown, "field is immutable".into()),
+                );
+                continue;
+            }
+            (("batch", "Job"), "spec.template") => internals::shown_template(now),
+            (("batch", "Job"), "spec.podFailurePolicy") => internals::shown("?PodFailurePolicy", now),
+            (("batch", "Job"), "spec.successPolicy") => internals::shown("?SuccessPolicy", now),
+            _ => {
+                findings.invalid(*path, now.clone(), "field is immutable");
+                continue;
+            }
+        };
+        findings.add(*path, Problem::InvalidText(quoted, "field is immutable".into()));
     }
     match kind {
-        ("", "Pod") => check_pod(&value["spec"], &old["spec"], findings),
+        ("", "Pod") => pods::check_changes(value, old, findings),
+        ("", "Node") => nodes::check_changes(value, old, findings),
         ("apps", "StatefulSet") => check_stateful_set(&value["spec"], &old["spec"], findings),
         ("", "ConfigMap" | "Secret") => check_sealed(value, old, findings),
         ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding")
             if value["roleRef"] != old["roleRef"] =>
         {
-            let role = &value["roleRef"];
-            let shown = format!(
-                "{{\"APIGroup\":{},\"Kind\":{},\"Name\":{}}}",
-                role["apiGroup"], role["kind"], role["name"]
-            );
+            let shown = internals::shown("RoleRef", &value["roleRef"]);
             findings.add(
                 "roleRef",
                 Problem::InvalidText(shown, "cannot change roleRef".to_owned()),
             );
         }
-        ("", "Service") => check_service(&value["spec"], &old["spec"], findings),
         ("", "PersistentVolumeClaim") => check_claim(&value["spec"], &old["spec"], findings),
         ("", "PersistentVolume") if storage::source(&value["spec"]) != storage::source(&old["spec"]) => {
-            let why = "spec.persistentvolumesource is immutable after creation";
-            findings.forbidden("spec.persistentvolumesource", why);
+            let difference = internals::difference("PersistentVolumeSource", &old["spec"], &value["spec"]);
+            let why = format!("spec.persistentvolumesource is immutable after creation\n{difference}");
+            findings.forbidden("spec.persistentvolumesource", &why);
         }
         ("scheduling.k8s.io", "PriorityClass") if value["value"] != old["value"] => {
             findings.forbidden("value", "may not be changed in an update.");
@@ -82,13 +102,23 @@ fn at<'a>(value: &'a Value, path: &str) -> &'a Value {
     path.split('.').fold(value, |value, part| &value[part])
 }
 
-/// An indexed job may grow and shrink; a suspended one's pods may be placed elsewhere.
+/// An indexed job may grow and shrink, with as many pods as it has left to do.
+fn check_completions(spec: &Value, old: &Value, findings: &mut Findings) {
+    let (now, before) = (&spec["completions"], &old["completions"]);
+    if now == before {
+        return;
+    }
+    if spec["completionMode"] != "Indexed" {
+        findings.invalid("spec.completions", now.clone(), "field is immutable");
+    } else if now != &spec["parallelism"] {
+        let why = "can only be modified in tandem with spec.parallelism";
+        findings.invalid("spec.completions", now.clone(), why);
+    }
+}
+
+/// The pods of a suspended job may be placed elsewhere.
 fn may_change(path: &str, value: &Value, old: &Value) -> bool {
     match path {
-        "spec.completions" => {
-            value["spec"]["completionMode"] == "Indexed"
-                && value["spec"]["completions"] == value["spec"]["parallelism"]
-        }
         "spec.template" => {
             let never_started = old["spec"]["suspend"] == true && old["status"]["startTime"].is_null();
             let mut same = value["spec"]["template"].clone();
@@ -106,69 +136,8 @@ fn may_change(path: &str, value: &Value, old: &Value) -> bool {
     }
 }
 
-/// A pod may get other images, an earlier deadline and more tolerations.
-fn check_pod(spec: &Value, old: &Value, findings: &mut Findings) {
-    if spec == old {
-        return;
-    }
-    let mut same = spec.clone();
-    for kind in ["containers", "initContainers"] {
-        let before = list(&old[kind]);
-        if list(&same[kind]).len() != before.len() {
-            continue;
-        }
-        for (container, before) in same[kind].as_array_mut().into_iter().flatten().zip(before) {
-            container["image"] = before["image"].clone();
-        }
-    }
-    let mut keep = |key: &str| match (&old[key], same.as_object_mut()) {
-        (Value::Null, Some(fields)) => drop(fields.remove(key)),
-        (before, Some(fields)) => drop(fields.insert(key.to_owned(), before.clone())),
-        _ => {}
-    };
-    keep("activeDeadlineSeconds");
-    let (now, before) = (&spec["tolerations"], &old["tolerations"]);
-    if list(before)
-        .iter()
-        .all(|toleration| list(now).contains(toleration))
-    {
-        keep("tolerations");
-    }
-    let grace = (
-        &spec["terminationGracePeriodSeconds"],
-        &old["terminationGracePeriodSeconds"],
-    );
-    if *grace.0 == 1 && grace.1.as_i64().is_some_and(|before| before < 0) {
-        keep("terminationGracePeriodSeconds");
-    }
-    for key in ["schedulingGates", "nodeSelector", "affinity"] {
-        // A pod that waits at a gate has been promised to no node: where it may go can be narrowed.
-        if !list(&old["schedulingGates"]).is_empty() {
-            keep(key);
-        }
-    }
-    if without_nulls(&same) != without_nulls(old) {
-        findings.forbidden("spec", PODS);
-    }
-    let deadline = (
-        spec["activeDeadlineSeconds"].as_i64(),
-        old["activeDeadlineSeconds"].as_i64(),
-    );
-    match deadline {
-        (None, Some(_)) => {
-            let why = "must not update from a positive integer to nil value";
-            findings.invalid("spec.activeDeadlineSeconds", Value::Null, why);
-        }
-        (Some(now), Some(before)) if now > before => {
-            let why = format!("must be less than or equal to previous value {before}");
-            findings.invalid("spec.activeDeadlineSeconds", now, &why);
-        }
-        _ => {}
-    }
-}
-
 /// Asking a map for a field that is not there must not tell two maps apart.
-fn without_nulls(value: &Value) -> Value {
+pub(super) fn without_nulls(value: &Value) -> Value {
     match value {
         Value::Object(fields) => fields
             .iter()
@@ -219,17 +188,6 @@ fn check_sealed(value: &Value, old: &Value, findings: &mut Findings) {
     }
 }
 
-fn check_service(spec: &Value, old: &Value, findings: &mut Findings) {
-    let has_address = |spec: &Value| spec["type"] != "ExternalName" && !text(&spec["clusterIP"]).is_empty();
-    if has_address(old) && has_address(spec) && spec["clusterIP"] != old["clusterIP"] {
-        findings.invalid(
-            "spec.clusterIPs[0]",
-            json!([spec["clusterIP"]]),
-            "may not change once set",
-        );
-    }
-}
-
 /// A claim may ask for more once it is bound, and for nothing else.
 fn check_claim(spec: &Value, old: &Value, findings: &mut Findings) {
     let bound = !text(&old["volumeName"]).is_empty();
@@ -241,8 +199,15 @@ fn check_claim(spec: &Value, old: &Value, findings: &mut Findings) {
         // The binder says which volume it is.
         same["volumeName"] = old["volumeName"].clone();
     }
+    // A class that comes later is given to claims that have none.
+    if old["storageClassName"].is_null() {
+        same["storageClassName"] = Value::Null;
+    }
     if without_nulls(&same) != without_nulls(old) {
-        let why = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
-        findings.forbidden("spec", why);
+        let difference = internals::difference("PersistentVolumeClaimSpec", old, &same);
+        let why = format!(
+            "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n{difference}"
+        );
+        findings.forbidden("spec", &why);
     }
 }

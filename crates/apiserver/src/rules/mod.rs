@@ -8,22 +8,25 @@
 
 mod admission;
 mod apps;
+mod autoscaling;
 mod batch;
 mod config;
-mod containers;
 mod findings;
 mod immutable;
+mod ingress;
 mod network;
-mod pod;
-mod probes;
+mod nodes;
+mod pods;
+mod quota;
 mod rbac;
 mod services;
+mod status;
 mod storage;
 
 use serde_json::Value;
 
 use self::findings::Findings;
-use crate::{object::Object, registry::Resource, schema::FieldError};
+use crate::{object::Object, registry::Resource, schema::FieldError, trail::Trail};
 
 /// What is wrong with an object: with a new one, or with one that takes the place of another.
 pub(crate) fn check(resource: &Resource, object: &Object, old: Option<&Object>) -> Vec<FieldError> {
@@ -34,14 +37,23 @@ pub(crate) fn check(resource: &Resource, object: &Object, old: Option<&Object>) 
     let (group, kind) = (&*resource.group, &*resource.kind);
     // The rules index freely: a field that is not there reads as null.
     let value = object.tree();
-    // Of a changed pod or job, two of the real server's checks look at the same.
-    let twice = old.is_some() && matches!((group, kind), ("", "Pod") | ("batch", "Job"));
+    // Of a changed job, two of the real server's checks look at the same.
+    let twice = old.is_some() && (group, kind) == ("batch", "Job");
     check_kind(resource, object, old, value, &mut findings);
     if twice && !findings.is_empty() {
         check_kind(resource, object, old, value, &mut findings);
     }
     if let Some(old) = old {
         immutable::check((group, kind), value, old.tree(), &mut findings);
+    }
+    findings.into_errors()
+}
+
+/// What is wrong with the status of an object that is otherwise as it was.
+pub(crate) fn check_status(resource: &Resource, object: &Object) -> Vec<FieldError> {
+    let mut findings = Findings::default();
+    if !resource.custom {
+        status::check((&resource.group, &resource.kind), object.tree(), &mut findings);
     }
     findings.into_errors()
 }
@@ -53,27 +65,34 @@ fn check_kind(
     value: &Value,
     findings: &mut Findings,
 ) {
-    let (kind, spec) = (&*resource.kind, &value["spec"]);
+    let (kind, spec, is_new) = (&*resource.kind, &value["spec"], old.is_none());
     match (&*resource.group, kind) {
-        ("", "Pod") => pod::check_pod(spec, old.is_none(), findings),
-        ("", "PodTemplate") => pod::check_template(&value["template"], "template", findings),
+        ("", "Pod") => pods::check_pod(value, is_new, findings),
+        ("", "PodTemplate") => {
+            pods::check_template(&value["template"], &Trail::from_root("template"), findings);
+        }
         ("", "ReplicationController") => apps::check_replication_controller(spec, findings),
-        ("apps", _) => apps::check(kind, value, findings),
+        ("apps", _) => apps::check(kind, value, is_new, findings),
         ("batch", "Job") => batch::check_job(value, findings),
-        ("batch", "CronJob") => batch::check_cron_job(object, spec, old.is_none(), findings),
+        ("batch", "CronJob") => batch::check_cron_job(object, spec, is_new, findings),
         ("", "ConfigMap") => config::check_config_map(value, findings),
         ("", "Secret") => config::check_secret(value, findings),
-        ("", "Service") => services::check(spec, findings),
-        ("", "Node") => pod::check_node(spec, findings),
+        ("", "Namespace") => config::check_namespace(spec, findings),
+        ("", "Service") => services::check(value, old.map(Object::tree), findings),
+        ("", "Node") => nodes::check(value, findings),
+        ("", "ResourceQuota") => quota::check(spec, findings),
+        ("", "LimitRange") => quota::check_limits(spec, findings),
         ("", "PersistentVolume" | "PersistentVolumeClaim") | ("storage.k8s.io", _) => {
             storage::check(kind, value, findings);
         }
         ("" | "events.k8s.io", "Event") => config::check_event(&resource.group, value, old, findings),
         ("policy", "PodDisruptionBudget") => apps::check_disruption_budget(spec, findings),
         ("coordination.k8s.io", "Lease") => config::check_lease(spec, findings),
-        ("autoscaling", _) => apps::check_autoscaler(&resource.version, spec, findings),
-        ("networking.k8s.io", "Ingress") => network::check_ingress(spec, findings),
+        ("autoscaling", _) => autoscaling::check(&resource.version, spec, findings),
+        ("networking.k8s.io", "Ingress") => ingress::check(value, is_new, findings),
+        ("networking.k8s.io", "IngressClass") => ingress::check_class(spec, is_new, findings),
         ("networking.k8s.io", "NetworkPolicy") => network::check_policy(spec, findings),
+        ("node.k8s.io", "RuntimeClass") => nodes::check_runtime_class(value, findings),
         ("discovery.k8s.io", "EndpointSlice") => network::check_slice(value, old, findings),
         ("rbac.authorization.k8s.io", _) => rbac::check(kind, value, findings),
         ("scheduling.k8s.io", "PriorityClass") => storage::check_priority_class(value, findings),

@@ -1,181 +1,120 @@
-//! Ingresses, network policies and endpoint slices.
+//! Network policies and endpoint slices.
+
+use std::net::IpAddr;
 
 use serde_json::Value;
 
-use super::findings::{Findings, list, text};
-use crate::{naming, object::Object};
-
-pub(super) fn check_ingress(spec: &Value, findings: &mut Findings) {
-    if list(&spec["rules"]).is_empty() && spec["defaultBackend"].is_null() {
-        let why = "either `defaultBackend` or `rules` must be specified";
-        findings.invalid("spec", Value::Null, why);
-    }
-    if !spec["defaultBackend"].is_null() {
-        check_backend(&spec["defaultBackend"], "spec.defaultBackend", findings);
-    }
-    for (index, rule) in list(&spec["rules"]).iter().enumerate() {
-        let path = format!("spec.rules[{index}]");
-        check_host(text(&rule["host"]), &format!("{path}.host"), findings);
-        let http = &rule["http"];
-        if http.is_null() {
-            continue;
-        }
-        let path = format!("{path}.http.paths");
-        if list(&http["paths"]).is_empty() {
-            findings.required(path.as_str(), "");
-        }
-        for (index, route) in list(&http["paths"]).iter().enumerate() {
-            check_route(route, &format!("{path}[{index}]"), findings);
-        }
-    }
-    for (index, tls) in list(&spec["tls"]).iter().enumerate() {
-        for (place, host) in list(&tls["hosts"]).iter().enumerate() {
-            check_host(text(host), &format!("spec.tls[{index}].hosts[{place}]"), findings);
-        }
-    }
-    if let Some(class) = spec["ingressClassName"].as_str() {
-        findings.named("spec.ingressClassName", class, naming::subdomain(class));
-    }
-}
-
-fn check_host(host: &str, field: &str, findings: &mut Findings) {
-    if host.is_empty() {
-        return;
-    }
-    if host.parse::<std::net::IpAddr>().is_ok() {
-        findings.invalid(field, host, "must be a DNS name, not an IP address");
-    }
-    let name = host.strip_prefix("*.").unwrap_or(host);
-    findings.named(field, host, naming::subdomain(name));
-}
-
-fn check_route(route: &Value, path: &str, findings: &mut Findings) {
-    let kinds = ["Exact", "ImplementationSpecific", "Prefix"];
-    if route["pathType"].is_null() {
-        findings.required(format!("{path}.pathType"), "pathType must be specified");
-    } else {
-        let target = text(&route["path"]);
-        let by_path = matches!(text(&route["pathType"]), "Exact" | "Prefix");
-        if !target.starts_with('/') && (by_path || !target.is_empty()) {
-            findings.invalid(format!("{path}.path"), target, "must be an absolute path");
-        }
-        findings.one_of(format!("{path}.pathType"), &route["pathType"], &kinds);
-    }
-    check_backend(&route["backend"], &format!("{path}.backend"), findings);
-}
-
-fn check_backend(backend: &Value, path: &str, findings: &mut Findings) {
-    let (service, resource) = (&backend["service"], &backend["resource"]);
-    if service.is_null() && resource.is_null() {
-        findings.invalid(path, "", "resource or service backend is required");
-        return;
-    }
-    if !service.is_null() && !resource.is_null() {
-        findings.invalid(path, "", "cannot set both resource and service backends");
-        return;
-    }
-    if service.is_null() {
-        return;
-    }
-    match text(&service["name"]) {
-        "" => findings.required(format!("{path}.service.name"), ""),
-        name => findings.named(&format!("{path}.service.name"), name, naming::label(name)),
-    }
-    let (name, number) = (
-        text(&service["port"]["name"]),
-        service["port"]["number"].as_i64().unwrap_or(0),
-    );
-    match (name.is_empty(), number == 0) {
-        (true, true) => findings.required(path, "port name or number is required"),
-        (false, false) => findings.invalid(path, "", "cannot set both port name & port number"),
-        (false, true) => findings.named(
-            &format!("{path}.service.port.name"),
-            name,
-            naming::port_name(name),
-        ),
-        (true, false) => findings.named(
-            &format!("{path}.service.port.number"),
-            number,
-            naming::port_number(number),
-        ),
-    }
-}
+use super::{
+    findings::{Findings, is_repeated, list, text},
+    services,
+};
+use crate::{naming, object::Object, trail::Trail};
 
 pub(super) fn check_policy(spec: &Value, findings: &mut Findings) {
-    findings.selector("spec.podSelector", &spec["podSelector"]);
+    findings.selector(&Trail::from_root("spec.podSelector"), &spec["podSelector"]);
     for (direction, peers) in [("ingress", "from"), ("egress", "to")] {
+        let path = Trail::from_root("spec");
+        let path = path.at(direction);
         for (index, rule) in list(&spec[direction]).iter().enumerate() {
-            let path = format!("spec.{direction}[{index}]");
+            let path = path.item(index);
             for (index, port) in list(&rule["ports"]).iter().enumerate() {
-                check_policy_port(port, &format!("{path}.ports[{index}]"), findings);
+                check_policy_port(port, &path.at("ports").item(index), findings);
             }
             for (index, peer) in list(&rule[peers]).iter().enumerate() {
-                check_peer(peer, &format!("{path}.{peers}[{index}]"), findings);
+                check_peer(peer, &path.at(peers).item(index), findings);
             }
         }
     }
     let types = list(&spec["policyTypes"]);
     if types.len() > 2 {
-        let value = spec["policyTypes"].clone();
-        findings.invalid(
-            "spec.policyTypes",
-            value,
-            "may not specify more than two policyTypes",
-        );
+        let why = "may not specify more than two policyTypes";
+        findings.invalid("spec.policyTypes", types.to_vec(), why);
         return;
     }
     for (index, kind) in types.iter().enumerate() {
-        findings.one_of(format!("spec.policyTypes[{index}]"), kind, &["Ingress", "Egress"]);
+        let field = Trail::from_root("spec.policyTypes");
+        findings.one_of(field.item(index), kind, &["Ingress", "Egress"]);
     }
 }
 
-fn check_policy_port(port: &Value, path: &str, findings: &mut Findings) {
-    if !port["protocol"].is_null() {
-        findings.one_of(
-            format!("{path}.protocol"),
-            &port["protocol"],
-            &["TCP", "UDP", "SCTP"],
-        );
-    }
-    let (first, last) = (&port["port"], &port["endPort"]);
-    if !first.is_null() {
-        findings.port(&format!("{path}.port"), first);
-    }
-    match (first.as_i64(), last.as_i64()) {
-        (Some(first), Some(last)) if last < first => {
-            // It quotes the port that it compares with.
-            findings.invalid(
-                format!("{path}.endPort"),
-                first,
-                "must be greater than or equal to `port`",
-            );
+fn check_policy_port(port: &Value, path: &Trail<'_>, findings: &mut Findings) {
+    findings.one_of_if_given(path.at("protocol"), &port["protocol"], &["TCP", "UDP", "SCTP"]);
+    let (first, last, field) = (&port["port"], port["endPort"].as_i64(), path.at("endPort"));
+    if first.is_null() {
+        if let Some(last) = last {
+            let why = "may not be specified when `port` is not specified";
+            findings.invalid(field, last, why);
         }
-        (None, Some(last)) if first.is_null() => {
-            findings.invalid(
-                format!("{path}.endPort"),
-                last,
-                "may not be specified when `port` is not specified",
-            );
+        return;
+    }
+    findings.port(path.at("port"), first);
+    match (first.as_i64(), last) {
+        (_, None) => {}
+        (None, Some(last)) => {
+            findings.invalid(field, last, "may not be specified when `port` is non-numeric");
         }
+        (Some(first), Some(last)) => {
+            if last < first {
+                // It quotes the port that it compares with.
+                findings.invalid(field, first, "must be greater than or equal to `port`");
+            }
+            findings.port_number(field, last);
+        }
+    }
+}
+
+fn check_peer(peer: &Value, path: &Trail<'_>, findings: &mut Findings) {
+    let (selectors, block) = (["podSelector", "namespaceSelector"], &peer["ipBlock"]);
+    let selected = selectors.iter().any(|kind| !peer[*kind].is_null());
+    for kind in selectors {
+        findings.selector(&path.at(kind), &peer[kind]);
+    }
+    if !block.is_null() {
+        check_block(block, &path.at("ipBlock"), findings);
+    }
+    match (selected, block.is_null()) {
+        (false, true) => findings.required(path, "must specify a peer"),
+        (true, false) => findings.forbidden(path, "may not specify both ipBlock and another peer"),
         _ => {}
     }
 }
 
-fn check_peer(peer: &Value, path: &str, findings: &mut Findings) {
-    let kinds = ["podSelector", "namespaceSelector", "ipBlock"];
-    if kinds.iter().all(|kind| peer[*kind].is_null()) {
-        findings.required(path, "must specify a peer");
+fn check_block(block: &Value, path: &Trail<'_>, findings: &mut Findings) {
+    let cidr = text(&block["cidr"]);
+    if cidr.is_empty() {
+        findings.required(path.at("cidr"), "");
+        return;
     }
-    for kind in ["podSelector", "namespaceSelector"] {
-        findings.selector(&format!("{path}.{kind}"), &peer[kind]);
+    let problems = naming::address_block(cidr);
+    if !problems.is_empty() {
+        findings.named(path.at("cidr"), cidr, problems);
+        return;
     }
-    let block = &peer["ipBlock"];
-    if !block.is_null() {
-        match text(&block["cidr"]) {
-            "" => findings.required(format!("{path}.ipBlock.cidr"), ""),
-            cidr => findings.named(&format!("{path}.ipBlock.cidr"), cidr, naming::address_block(cidr)),
+    for (index, except) in list(&block["except"]).iter().map(text).enumerate() {
+        let field = path.at("except");
+        let problems = naming::address_block(except);
+        if problems.is_empty() && !is_inside(except, cidr) {
+            findings.invalid(field.item(index), except, "must be a strict subset of `cidr`");
         }
+        findings.named(field.item(index), except, problems);
     }
+}
+
+/// Whether a block is a part of another, and not all of it.
+fn is_inside(inner: &str, outer: &str) -> bool {
+    let parse = |text: &str| -> Option<(u128, u32, u32)> {
+        let (address, length) = text.split_once('/')?;
+        let length: u32 = length.parse().ok()?;
+        Some(match address.parse::<IpAddr>().ok()? {
+            IpAddr::V4(ip) => (u32::from(ip).into(), length, 32),
+            IpAddr::V6(ip) => (u128::from(ip), length, 128),
+        })
+    };
+    let (Some((inner, small, bits)), Some((outer, large, other_bits))) = (parse(inner), parse(outer)) else {
+        return false;
+    };
+    let rest = bits - large.min(bits);
+    bits == other_bits && small > large && inner.checked_shr(rest) == outer.checked_shr(rest)
 }
 
 pub(super) fn check_slice(slice: &Value, old: Option<&Object>, findings: &mut Findings) {
@@ -184,41 +123,71 @@ pub(super) fn check_slice(slice: &Value, old: Option<&Object>, findings: &mut Fi
         // That it may not change is all there is to say.
         return;
     }
-    if kind.is_empty() {
-        findings.required("addressType", "");
-    } else {
-        findings.one_of("addressType", &slice["addressType"], &["FQDN", "IPv4", "IPv6"]);
-    }
+    findings.one_of_required("addressType", &slice["addressType"], &["FQDN", "IPv4", "IPv6"]);
+    let path = Trail::from_root("endpoints");
     for (index, endpoint) in list(&slice["endpoints"]).iter().enumerate() {
-        let path = format!("endpoints[{index}].addresses");
-        if list(&endpoint["addresses"]).is_empty() {
-            findings.required(path.as_str(), "must contain at least 1 address");
-        }
-        for (place, address) in list(&endpoint["addresses"]).iter().enumerate() {
-            let address = text(address);
-            let field = format!("{path}[{place}]");
-            match kind {
-                "IPv4" | "IPv6" => {
-                    findings.named(&field, address, naming::address(address));
-                    let version = address.parse::<std::net::IpAddr>().ok();
-                    if version.is_some_and(|ip| ip.is_ipv4() != (kind == "IPv4")) {
-                        findings.invalid(field, address, &format!("must be an {kind} address"));
-                    }
-                }
-                "FQDN" => findings.named(&field, address, naming::subdomain(address)),
-                _ => {}
-            }
-        }
+        check_slice_endpoint(kind, endpoint, &path.item(index), findings);
     }
-    for (index, port) in list(&slice["ports"]).iter().enumerate() {
+    let (ports, path) = (list(&slice["ports"]), Trail::from_root("ports"));
+    for (index, port) in ports.iter().enumerate() {
+        let path = path.item(index);
         let name = text(&port["name"]);
         if !name.is_empty() {
-            findings.named(&format!("ports[{index}].name"), name, naming::label(name));
+            findings.named(path.at("name"), name, naming::label(name));
         }
-        findings.one_of(
-            format!("ports[{index}].protocol"),
-            &port["protocol"],
-            &["SCTP", "TCP", "UDP"],
-        );
+        if is_repeated(ports, index, |port| text(&port["name"])) {
+            findings.duplicate(path.at("name"), name);
+        }
+        findings.one_of(path.at("protocol"), &port["protocol"], &["SCTP", "TCP", "UDP"]);
+        if let Some(protocol) = port["appProtocol"].as_str() {
+            findings.named(path.at("appProtocol"), protocol, naming::qualified(protocol));
+        }
+    }
+}
+
+fn check_slice_endpoint(kind: &str, endpoint: &Value, path: &Trail<'_>, findings: &mut Findings) {
+    let (addresses, field) = (list(&endpoint["addresses"]), path.at("addresses"));
+    if addresses.is_empty() {
+        findings.required(field, "must contain at least 1 address");
+    }
+    for (place, address) in addresses.iter().map(text).enumerate() {
+        let item = field.item(place);
+        match kind {
+            "IPv4" | "IPv6" => {
+                let version = address.parse::<IpAddr>().ok();
+                if version.is_some_and(|ip| ip.is_ipv4() != (kind == "IPv4")) {
+                    findings.invalid(field, address, &format!("must be an {kind} address"));
+                } else {
+                    services::check_endpoint(address, &item, findings);
+                }
+            }
+            "FQDN" => findings.named(item, address, naming::subdomain(address)),
+            _ => {}
+        }
+    }
+    if let Some(node) = endpoint["nodeName"].as_str() {
+        findings.named(path.at("nodeName"), node, naming::subdomain(node));
+    }
+    if let Some(name) = endpoint["hostname"].as_str() {
+        findings.named(path.at("hostname"), name, naming::label(name));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_is_inside_a_larger_one() {
+        assert!(is_inside("10.1.0.0/16", "10.0.0.0/8"));
+        assert!(is_inside("fd00::/16", "::/0"));
+        for (inner, outer) in [
+            ("11.0.0.0/16", "10.0.0.0/8"),
+            ("10.0.0.0/8", "10.0.0.0/8"),
+            ("10.0.0.0/8", "::/0"),
+            ("10.0.0.0/8", "10.0.0.0/16"),
+        ] {
+            assert!(!is_inside(inner, outer), "{inner} {outer}");
+        }
     }
 }

@@ -6,6 +6,7 @@ use super::findings::{Findings, list, text};
 use crate::{
     naming,
     schema::{Problem, quantity},
+    trail::Trail,
 };
 
 const ACCESS_MODES: [&str; 4] = [
@@ -32,7 +33,7 @@ pub(super) fn check(kind: &str, value: &Value, findings: &mut Findings) {
     let spec = &value["spec"];
     match kind {
         "PersistentVolume" => check_volume(spec, findings),
-        "PersistentVolumeClaim" => check_claim(spec, findings),
+        "PersistentVolumeClaim" => check_claim(spec, &Trail::from_root("spec"), findings),
         "StorageClass" => {
             if text(&value["provisioner"]).is_empty() {
                 findings.required("provisioner", "");
@@ -56,7 +57,7 @@ pub(super) fn check(kind: &str, value: &Value, findings: &mut Findings) {
 }
 
 fn check_volume(spec: &Value, findings: &mut Findings) {
-    check_access_modes(spec, "", findings);
+    check_access_modes(spec, "", &Trail::from_root("spec.accessModes"), findings);
     let capacity = &spec["capacity"];
     if capacity.as_object().is_none_or(serde_json::Map::is_empty) {
         findings.required("spec.capacity", "");
@@ -65,7 +66,7 @@ fn check_volume(spec: &Value, findings: &mut Findings) {
         let problem = Problem::NotSupported(capacity.clone(), vec!["storage".into()]);
         findings.add("spec.capacity", problem);
     }
-    check_storage(capacity, "spec.capacity[storage]", findings);
+    check_storage(capacity, &Trail::from_root("spec.capacity[storage]"), findings);
     let fields = spec.as_object().into_iter().flatten();
     if fields
         .into_iter()
@@ -79,7 +80,7 @@ fn check_volume(spec: &Value, findings: &mut Findings) {
         &spec["persistentVolumeReclaimPolicy"],
         &policies,
     );
-    check_shared(spec, findings);
+    check_shared(spec, &Trail::from_root("spec"), findings);
 }
 
 /// Where a volume's bytes are.
@@ -90,42 +91,52 @@ pub(super) fn source(spec: &Value) -> Vec<(&String, &Value)> {
         .collect()
 }
 
-fn check_claim(spec: &Value, findings: &mut Findings) {
-    check_access_modes(spec, "at least 1 access mode is required", findings);
+/// What a claim asks for, or a template of claims.
+pub(super) fn check_claim(spec: &Value, path: &Trail<'_>, findings: &mut Findings) {
+    let remark = "at least 1 access mode is required";
+    check_access_modes(spec, remark, &path.at("accessModes"), findings);
+    findings.selector(&path.at("selector"), &spec["selector"]);
     let requests = &spec["resources"]["requests"];
+    let resources = path.at("resources");
+    let storage = resources.entry("storage");
     if requests.get("storage").is_none() {
-        findings.required("spec.resources[storage]", "");
+        findings.required(storage, "");
     }
-    check_storage(requests, "spec.resources[storage]", findings);
-    check_shared(spec, findings);
+    check_storage(requests, &storage, findings);
+    check_shared(spec, path, findings);
 }
 
-fn check_access_modes(spec: &Value, remark: &str, findings: &mut Findings) {
-    if list(&spec["accessModes"]).is_empty() {
-        findings.required("spec.accessModes", remark);
+fn check_access_modes(spec: &Value, remark: &str, path: &Trail<'_>, findings: &mut Findings) {
+    let modes = list(&spec["accessModes"]);
+    if modes.is_empty() {
+        findings.required(path, remark);
     }
-    for mode in list(&spec["accessModes"]) {
-        findings.one_of("spec.accessModes", mode, &ACCESS_MODES);
+    for mode in modes {
+        findings.one_of(path, mode, &ACCESS_MODES);
+    }
+    if modes.len() > 1 && modes.iter().any(|mode| mode == "ReadWriteOncePod") {
+        let why = "may not use ReadWriteOncePod with other access modes";
+        findings.forbidden(path, why);
     }
 }
 
-fn check_storage(amounts: &Value, field: &str, findings: &mut Findings) {
+fn check_storage(amounts: &Value, path: &Trail<'_>, findings: &mut Findings) {
     let amount = &amounts["storage"];
     if quantity::nanos(amount).is_some_and(|nanos| nanos <= 0) {
-        findings.invalid(field, amount.clone(), "must be greater than zero");
+        findings.invalid(path, amount.clone(), "must be greater than zero");
     }
 }
 
-fn check_shared(spec: &Value, findings: &mut Findings) {
-    if let Some(class) = spec["storageClassName"]
-        .as_str()
-        .filter(|class| !class.is_empty())
-    {
-        findings.named("spec.storageClassName", class, naming::subdomain(class));
+fn check_shared(spec: &Value, path: &Trail<'_>, findings: &mut Findings) {
+    let class = text(&spec["storageClassName"]);
+    if !class.is_empty() {
+        findings.named(path.at("storageClassName"), class, naming::subdomain(class));
     }
-    if !spec["volumeMode"].is_null() {
-        findings.one_of("spec.volumeMode", &spec["volumeMode"], &["Block", "Filesystem"]);
-    }
+    findings.one_of_if_given(
+        path.at("volumeMode"),
+        &spec["volumeMode"],
+        &["Block", "Filesystem"],
+    );
 }
 
 pub(super) fn check_priority_class(class: &Value, findings: &mut Findings) {

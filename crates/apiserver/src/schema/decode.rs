@@ -8,7 +8,7 @@
 use serde_json::{Map, Value};
 
 use super::{
-    Type, View,
+    NodeId, Type, View,
     go::{GoField, Omit, element},
     quantity, time,
 };
@@ -37,6 +37,31 @@ pub(crate) fn decode(schema: View<'_>, value: &mut Value, source: Source) -> Res
     Ok(decoder.unknown)
 }
 
+/// Brings an object that was decoded, and that the server has changed since, back into that form. The server's own
+/// changes fit the schema, and leave something empty only among the fields of metadata, spec and status themselves:
+/// what is below is not looked at again.
+pub(crate) fn tidy(schema: View<'_>, value: &mut Value) {
+    let mut decoder = Decoder {
+        source: Source::Json,
+        unknown: Vec::new(),
+    };
+    let place = Place {
+        levels: 2,
+        ..Place::ROOT
+    };
+    let fits = decoder.value(schema, "", value, place);
+    debug_assert!(fits.is_ok(), "{fits:?}");
+    debug_assert_eq!(
+        *value,
+        {
+            let mut whole = value.clone();
+            decode(schema, &mut whole, Source::Json).expect("fits");
+            whole
+        },
+        "a change of the server's own left something empty further down"
+    );
+}
+
 /// Where in the object the decoder is.
 #[derive(Clone, Copy)]
 struct Place<'a> {
@@ -46,6 +71,8 @@ struct Place<'a> {
     fields: &'a Trail<'a>,
     /// The path as warnings name it: with indexes.
     path: &'a Trail<'a>,
+    /// How many levels of lists and objects are to be looked into from here.
+    levels: usize,
 }
 
 impl Place<'_> {
@@ -53,6 +80,7 @@ impl Place<'_> {
         owner: "",
         fields: &Trail::Root,
         path: &Trail::Root,
+        levels: usize::MAX,
     };
 }
 
@@ -67,13 +95,19 @@ impl Decoder {
         schema: View<'_>,
         kind: &str,
         value: &mut Value,
-        place: Place<'_>,
+        mut place: Place<'_>,
     ) -> Result<(), String> {
         if value.is_null() {
             *value = self.zero(schema, kind)?;
             return Ok(());
         }
         let facts = schema.facts();
+        if is_container(value) {
+            if place.levels == 0 {
+                return Ok(());
+            }
+            place.levels -= 1;
+        }
         match (facts.kind, &mut *value) {
             (Type::NumberOrString, _) => {
                 *value = quantity::canonical(value)?.into();
@@ -82,14 +116,11 @@ impl Decoder {
             (Type::IntOrString, Value::Number(number)) if fits(number, "int32") => Ok(()),
             (Type::IntOrString, other) if !other.is_string() => Err(self.mismatch(value, "int32", place)),
             (Type::String, Value::String(text)) if kind == "[]uint8" => check_base64(text),
-            (Type::String, Value::String(text)) => match schema.struct_name() {
-                Some("Time") => time::canonical(text, time::Precision::Seconds).map(|time| *text = time),
-                Some("MicroTime") => time::canonical(text, time::Precision::Micros).map(|time| *text = time),
-                _ => Ok(()),
+            (Type::String, Value::String(text)) => match facts.time {
+                Some(precision) => time::canonical(text, precision).map(|time| *text = time),
+                None => Ok(()),
             },
-            (Type::String, _) if matches!(schema.struct_name(), Some("Time" | "MicroTime")) => {
-                Err(self.mismatch(value, "string", place))
-            }
+            (Type::String, _) if facts.time.is_some() => Err(self.mismatch(value, "string", place)),
             (Type::Boolean, Value::Bool(_))
             | (Type::Number, Value::Number(_))
             | (Type::Any | Type::IntOrString, _) => Ok(()),
@@ -161,14 +192,13 @@ impl Decoder {
             }
         });
         outcome?;
-        for (name, property) in schema.properties() {
-            let Some(go) = &property.here().go else {
-                continue;
-            };
-            if !fields.contains_key(name)
+        for (name, id) in &schema.facts().ever {
+            let property = schema.at(*id);
+            if let Some(go) = &property.here().go
+                && !fields.contains_key(&**name)
                 && let Some(value) = self.field(property, go, name, Value::Null, place)?
             {
-                fields.insert(name.to_owned(), value);
+                fields.insert(name.to_string(), value);
             }
         }
         Ok(())
@@ -183,12 +213,13 @@ impl Decoder {
         mut value: Value,
         place: Place<'_>,
     ) -> Result<Option<Value>, String> {
-        let absent = value.is_null();
-        if absent && go.pointer {
-            return Ok((go.omit == Omit::Never).then_some(Value::Null));
-        }
-        if absent && (go.omit == Omit::Zero || (go.omit == Omit::Empty && !is_struct(schema))) {
-            return Ok(None);
+        if value.is_null() {
+            if !is_written_ever(schema, go) {
+                return Ok(None);
+            }
+            if go.pointer {
+                return Ok(Some(Value::Null));
+            }
         }
         let embedded = go
             .embedded
@@ -198,6 +229,7 @@ impl Decoder {
             owner: place.owner,
             fields: &Trail::Field(embedded.as_ref().unwrap_or(place.fields), name),
             path: &Trail::Field(place.path, name),
+            levels: place.levels,
         };
         self.value(schema, &go.kind, &mut value, place)?;
         let left_out = !go.pointer
@@ -226,7 +258,7 @@ impl Decoder {
             Type::NumberOrString => "0".into(),
             Type::IntOrString | Type::Integer | Type::Number => 0.into(),
             Type::Boolean => false.into(),
-            Type::String if matches!(schema.struct_name(), Some("Time" | "MicroTime")) => Value::Null,
+            Type::String if schema.facts().time.is_some() => Value::Null,
             Type::String => "".into(),
             Type::Array | Type::Any => Value::Null,
             Type::Object if schema.additional().is_some() || schema.is_open() => Value::Null,
@@ -253,6 +285,26 @@ impl Decoder {
             "json: cannot unmarshal {what} into Go struct field {}.{} of type {kind}",
             place.owner, place.fields
         )
+    }
+}
+
+/// The properties of a struct that are written though nobody has set them.
+pub(super) fn written_ever(schema: View<'_>) -> impl Iterator<Item = (Box<str>, NodeId)> {
+    let all = schema.facts().properties.iter();
+    all.filter(move |(_, id)| {
+        let property = schema.at(*id);
+        let go = property.here().go.as_ref();
+        go.is_some_and(|go| is_written_ever(property, go))
+    })
+    .map(|(name, id)| (name.into(), id))
+}
+
+/// Whether Go writes a field that nobody has set.
+fn is_written_ever(schema: View<'_>, go: &GoField) -> bool {
+    match go.omit {
+        Omit::Never => true,
+        Omit::Empty => !go.pointer && is_struct(schema),
+        Omit::Zero => false,
     }
 }
 
@@ -292,7 +344,7 @@ fn is_struct(schema: View<'_>) -> bool {
     match schema.facts().kind {
         Type::Object => schema.additional().is_none(),
         Type::NumberOrString | Type::IntOrString => true,
-        Type::String => matches!(schema.struct_name(), Some("Time" | "MicroTime")),
+        Type::String => schema.facts().time.is_some(),
         // JSON, JSONSchemaPropsOrBool and such are structs, but behind pointers everywhere.
         _ => false,
     }

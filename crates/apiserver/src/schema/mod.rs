@@ -23,25 +23,24 @@ mod number;
 mod outcome;
 pub(crate) mod pattern;
 mod problem;
+mod properties;
 mod prune;
 pub(crate) mod quantity;
-mod time;
+pub(crate) mod time;
 mod validate;
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-};
+use std::{collections::HashMap, sync::Arc};
 
 use serde_json::{Map, Value};
 
-pub(crate) use decode::{Source, decode};
+pub(crate) use decode::{Source, decode, tidy};
 pub(crate) use defaults::{drop_nulls, fill_defaults};
 pub(crate) use formats::is_known as is_known_format;
 use go::GoField;
 use limits::Limits;
 pub(crate) use lists::check_lists;
 pub(crate) use problem::{FieldError, Problem};
+use properties::Properties;
 pub(crate) use prune::{prune, prune_object};
 pub(crate) use validate::validate;
 
@@ -150,11 +149,14 @@ impl PatchStrategy {
 
 #[derive(Debug, Default)]
 pub(crate) struct Node {
-    /// The name of a built-in kind's schema (`io.k8s.api.core.v1.PodSpec`).
+    /// What Go calls the struct that a built-in kind's schema stands for (`PodSpec`).
     name: Option<Box<str>>,
     pub(crate) kind: Type,
-    /// In order, so that the first of several errors is always the same.
-    properties: BTreeMap<Box<str>, NodeId>,
+    /// How exact a moment is, where the schema stands for one.
+    time: Option<time::Precision>,
+    properties: Properties,
+    /// The properties that Go's encoder writes though nobody has set them.
+    ever: Box<[(Box<str>, NodeId)]>,
     additional: Option<Additional>,
     items: Option<NodeId>,
     /// The named schema that this one stands for; its own facts (a default, a patch strategy) come first.
@@ -249,13 +251,19 @@ impl Graph {
             let mut node = graph
                 .node(document, &Dialect::REDUCED)
                 .map_err(|e| format!("schema {name}: {e}"))?;
-            node.name = Some(name.as_str().into());
-            for (field, id) in &node.properties {
-                let go = types.get(name).and_then(|fields| GoField::of(&fields[&**field]));
-                graph.nodes[*id as usize].go = go;
+            let short = name.rsplit('.').next().unwrap_or_default();
+            node.name = Some(short.into());
+            node.time = time::Precision::of(short);
+            for (field, id) in node.properties.iter() {
+                let go = types.get(name).and_then(|fields| GoField::of(&fields[field]));
+                graph.nodes[id as usize].go = go;
             }
             let id = graph.names[name.as_str()];
             graph.nodes[id as usize] = node;
+        }
+        for id in graph.names.values().copied().collect::<Vec<_>>() {
+            let schema = View::new(&graph, id);
+            graph.nodes[id as usize].ever = decode::written_ever(schema).collect();
         }
         Ok(graph)
     }
@@ -319,10 +327,10 @@ impl Graph {
             ..Node::default()
         };
         if let Some(properties) = document["properties"].as_object() {
-            for (name, property) in properties {
-                let id = self.add(property, dialect)?;
-                node.properties.insert(name.as_str().into(), id);
-            }
+            node.properties = properties
+                .iter()
+                .map(|(name, property)| Ok((name.as_str().into(), self.add(property, dialect)?)))
+                .collect::<Result<_, String>>()?;
         }
         node.items = document
             .get("items")
@@ -452,15 +460,14 @@ impl<'a> View<'a> {
 
     /// What Go calls the struct that a built-in schema stands for (`PodSpec`).
     pub(crate) fn struct_name(self) -> Option<&'a str> {
-        let name = self.facts().name.as_deref()?;
-        name.rsplit('.').next()
+        self.facts().name.as_deref()
     }
 
     pub(crate) fn property(self, name: &str) -> Option<View<'a>> {
         self.facts()
             .properties
             .get(name)
-            .map(|id| Self::new(self.graph, *id))
+            .map(|id| Self::new(self.graph, id))
     }
 
     pub(crate) fn properties(self) -> impl Iterator<Item = (&'a str, View<'a>)> {
@@ -468,7 +475,7 @@ impl<'a> View<'a> {
         self.facts()
             .properties
             .iter()
-            .map(move |(name, id)| (&**name, Self::new(graph, *id)))
+            .map(move |(name, id)| (name, Self::new(graph, id)))
     }
 
     pub(crate) fn additional(self) -> Option<View<'a>> {

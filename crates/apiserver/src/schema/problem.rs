@@ -68,6 +68,8 @@ impl FieldError {
         match &self.problem {
             Problem::Required(remark) if remark.is_empty() => "Required value".to_owned(),
             Problem::Required(remark) => format!("Required value: {remark}"),
+            Problem::Invalid(value, why) if why.is_empty() => format!("Invalid value: {}", shown(value)),
+            Problem::InvalidText(text, why) if text.is_empty() => format!("Invalid value: {why}"),
             Problem::Invalid(value, why) | Problem::WrongType(value, why) => {
                 format!("Invalid value: {}: {why}", shown(value))
             }

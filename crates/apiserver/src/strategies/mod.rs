@@ -2,6 +2,7 @@
 //! what the server generates, what a change may not touch.
 
 mod pods;
+mod runtime_class;
 mod services;
 mod workloads;
 
@@ -42,6 +43,7 @@ pub(crate) fn prepare_create(resource: &Resource, object: &mut Object) {
         ("apps", "DaemonSet") => workloads::count_template(object, None),
         ("coordination.k8s.io", "Lease") => drop_disabled(object),
         ("", "Pod") => pods::shorten_negative_grace(object),
+        ("", "Service") => services::list_address(object),
         ("", "Namespace") => {
             let spec = object.fields_mut().entry("spec").or_insert_with(|| json!({}));
             let finalizers = spec["finalizers"].as_array().cloned().unwrap_or_default();
@@ -81,6 +83,13 @@ pub(crate) fn prepare_update(resource: &Resource, object: &mut Object, old: &Obj
             label_namespace(object);
         }
         _ => {}
+    }
+}
+
+/// Takes out of metadata what only a whole object shows.
+pub(crate) fn hide_from_views(resource: &Resource, metadata: &mut Value) {
+    if (&*resource.group, &*resource.kind) == ("apps", "DaemonSet") {
+        workloads::hide_count(metadata);
     }
 }
 

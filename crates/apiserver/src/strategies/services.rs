@@ -206,7 +206,7 @@ fn allot_ports(
     for (index, port) in ports.enumerate() {
         let protocol = port["protocol"].as_str().unwrap_or("TCP").to_owned();
         match port.get("nodePort").and_then(Value::as_i64) {
-            Some(said) if said != 0 => {
+            Some(said) if said != 0 && !(taken.dry && u16::try_from(said).is_err()) => {
                 let inside = |said: &u16| NODE_PORTS.contains(said) || taken.dry;
                 let why = match u16::try_from(said).ok().filter(inside) {
                     None => {
@@ -218,7 +218,7 @@ fn allot_ports(
                 let problem = Problem::Invalid(said.into(), why.into());
                 errors.push(FieldError::new(format!("spec.ports[{index}].nodePort"), problem));
             }
-            _ if wanted => {
+            None | Some(0) if wanted => {
                 port["nodePort"] = free_port(&protocol, taken, chance).into();
             }
             _ => {}
@@ -239,6 +239,17 @@ fn free_port(protocol: &str, taken: &mut Allotment, chance: &mut dyn FnMut(usize
     };
     taken.take(protocol, port);
     port
+}
+
+/// The first of a service's addresses is the one that older clients know.
+pub(super) fn list_address(service: &mut Object) {
+    let spec = service.fields_mut().get_mut("spec");
+    if let Some(spec) = spec.filter(|spec| spec["clusterIPs"].is_null()) {
+        match spec["clusterIP"].as_str() {
+            Some(address) if !address.is_empty() => spec["clusterIPs"] = json!([address]),
+            _ => {}
+        }
+    }
 }
 
 /// What a changed service keeps if it does not say otherwise, and gives up if its type has no use for it.
@@ -302,8 +313,10 @@ pub(super) fn carry_over(service: &mut Object, old: &Object) {
         remove(spec, "externalTrafficPolicy");
     }
     if kind != "LoadBalancer" {
-        if spec["allocateLoadBalancerNodePorts"] == before["allocateLoadBalancerNodePorts"] {
-            remove(spec, "allocateLoadBalancerNodePorts");
+        for key in ["allocateLoadBalancerNodePorts", "loadBalancerClass"] {
+            if spec[key] == before[key] {
+                remove(spec, key);
+            }
         }
         if spec["healthCheckNodePort"] == before["healthCheckNodePort"] {
             remove(spec, "healthCheckNodePort");

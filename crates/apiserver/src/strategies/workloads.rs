@@ -26,7 +26,10 @@ pub(super) fn generate_selector(job: &mut Object) {
         ("job-name", &name),
         ("batch.kubernetes.io/job-name", &name),
     ] {
-        template["labels"][key] = value.as_str().into();
+        // What the template says otherwise is for the rules to refuse.
+        if template["labels"][key].is_null() {
+            template["labels"][key] = value.as_str().into();
+        }
     }
     if !spec["selector"].is_object() {
         spec["selector"] = json!({});
@@ -87,4 +90,17 @@ pub(super) fn count_template(set: &mut Object, old: Option<&Object>) {
         .entry("annotations")
         .or_insert_with(|| json!({}));
     annotations[TEMPLATE_GENERATION] = count.to_string().into();
+}
+
+/// The count stands among the annotations only where a daemon set is shown whole.
+pub(super) fn hide_count(metadata: &mut Value) {
+    let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) else {
+        return;
+    };
+    annotations.remove(TEMPLATE_GENERATION);
+    if annotations.is_empty()
+        && let Some(metadata) = metadata.as_object_mut()
+    {
+        metadata.remove("annotations");
+    }
 }

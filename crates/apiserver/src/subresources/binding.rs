@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::done;
+use super::{Request, done};
 use crate::{
     media::{self, Encoding},
     object::Object,
@@ -33,28 +33,24 @@ impl Api {
             subresource: "binding".into(),
             ..target.clone()
         };
-        self.bind(&pod, options, body, encoding)
+        let request = Request {
+            target: &pod,
+            options,
+            body,
+        };
+        self.bind(request, encoding)
     }
 
-    pub(super) fn bind(
-        &self,
-        target: &Target,
-        options: &WriteOptions,
-        body: &Bytes,
-        encoding: Encoding,
-    ) -> Result<Answer, Status> {
-        let binding = media::decode(body, encoding, "Binding")?;
+    pub(super) fn bind(&self, request: Request<'_>, encoding: Encoding) -> Result<Answer, Status> {
+        let (target, options) = (request.target, request.options);
+        let binding = request.read(encoding, "", "Binding")?;
+        request.check_name(&binding, "Binding")?;
         let text = |pointer: &str| {
             binding
                 .pointer(pointer)
                 .and_then(Value::as_str)
                 .unwrap_or_default()
         };
-        if !matches!(text("/metadata/name"), name if name.is_empty() || *name == *target.name) {
-            return Err(Status::bad_request(
-                "name in URL does not match name in Binding object",
-            ));
-        }
         let kind = text("/target/kind");
         if !matches!(kind, "" | "Node") {
             return Err(Status::unexplained(format!(

@@ -1,11 +1,10 @@
 //! `pods/eviction`: a deletion that asks the disruption budgets first.
 
-use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::{binding::set_condition, done};
+use super::{Request, binding::set_condition, done};
 use crate::{
-    media::{self, Encoding},
+    media::Encoding,
     object::Object,
     request::{Query, Target},
     selector::LabelSelector,
@@ -17,23 +16,10 @@ use crate::{
 const UNCONFIRMED: usize = 2000;
 
 impl Api {
-    pub(super) fn evict(
-        &self,
-        target: &Target,
-        options: &WriteOptions,
-        body: &Bytes,
-        encoding: Encoding,
-    ) -> Result<Answer, Status> {
-        let eviction = media::decode(body, encoding, "Eviction")?;
-        let name = eviction
-            .pointer("/metadata/name")
-            .and_then(Value::as_str)
-            .unwrap_or_default();
-        if !name.is_empty() && *name != *target.name {
-            return Err(Status::bad_request(
-                "name in URL does not match name in Eviction object",
-            ));
-        }
+    pub(super) fn evict(&self, request: Request<'_>, encoding: Encoding) -> Result<Answer, Status> {
+        let (target, options) = (request.target, request.options);
+        let eviction = request.read(encoding, "policy", "Eviction")?;
+        request.check_name(&eviction, "Eviction")?;
         let mut deletion = DeleteOptions::of(&Query::default(), eviction.get("deleteOptions"))?;
         deletion.dry_run |= options.dry_run;
         let pod = self.current(target)?.object.decode();

@@ -12,22 +12,50 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::{
-    media::Encoding,
+    media::{self, Encoding},
     patch::PatchKind,
     registry::Resource,
     request::{Target, Verb},
     status::Status,
-    verbs::{Answer, Api, WriteOptions},
+    verbs::{Answer, Api, WriteOptions, check_body_kind},
 };
 
+pub(crate) use log::has_log;
 pub(crate) use scale::ScalePaths;
-pub(crate) use token::TokenKey;
 
 /// The body of a request for a subresource, read as far as its verb says.
 pub(crate) enum Input {
     None,
     Object(Bytes, Encoding),
     Patch(Bytes, PatchKind),
+}
+
+/// A request for a part of an object, as its handler needs it.
+#[derive(Clone, Copy)]
+struct Request<'a> {
+    target: &'a Target,
+    options: &'a WriteOptions,
+    body: &'a Bytes,
+}
+
+impl Request<'_> {
+    /// The body, which must be of this kind if it says one.
+    fn read(&self, encoding: Encoding, group: &str, kind: &str) -> Result<Value, Status> {
+        let body = media::decode(self.body, encoding, kind)?;
+        check_body_kind(&body, group, kind)?;
+        Ok(body)
+    }
+
+    /// Refuses a body that is about an object of another name than the target's.
+    fn check_name(&self, body: &Value, kind: &str) -> Result<(), Status> {
+        match body.pointer("/metadata/name").and_then(Value::as_str) {
+            None | Some("") => Ok(()),
+            Some(name) if *name == *self.target.name => Ok(()),
+            Some(_) => Err(Status::bad_request(format!(
+                "name in URL does not match name in {kind} object"
+            ))),
+        }
+    }
 }
 
 impl Api {
@@ -39,23 +67,18 @@ impl Api {
         options: &WriteOptions,
         input: &Input,
     ) -> Result<Answer, Status> {
+        let of = |body| Request {
+            target,
+            options,
+            body,
+        };
         match (&*target.subresource, verb, input) {
             ("scale", Verb::Get, _) => self.get_scale(target),
-            ("scale", Verb::Update, Input::Object(body, encoding)) => {
-                self.update_scale(target, options, body, *encoding)
-            }
-            ("scale", Verb::Patch, Input::Patch(body, kind)) => {
-                self.patch_scale(target, options, body, *kind)
-            }
-            ("binding", Verb::Create, Input::Object(body, encoding)) => {
-                self.bind(target, options, body, *encoding)
-            }
-            ("eviction", Verb::Create, Input::Object(body, encoding)) => {
-                self.evict(target, options, body, *encoding)
-            }
-            ("token", Verb::Create, Input::Object(body, encoding)) => {
-                self.request_token(target, body, *encoding)
-            }
+            ("scale", Verb::Update, Input::Object(body, encoding)) => self.update_scale(of(body), *encoding),
+            ("scale", Verb::Patch, Input::Patch(body, kind)) => self.patch_scale(of(body), *kind),
+            ("binding", Verb::Create, Input::Object(body, encoding)) => self.bind(of(body), *encoding),
+            ("eviction", Verb::Create, Input::Object(body, encoding)) => self.evict(of(body), *encoding),
+            ("token", Verb::Create, Input::Object(body, encoding)) => self.request_token(of(body), *encoding),
             _ => Err(Status::no_such_resource()),
         }
     }

@@ -1,11 +1,11 @@
 //! `scale`: how many there should be, whatever the kind.
 
-use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
+use super::Request;
 use crate::{
     crd,
-    media::{self, Encoding},
+    media::Encoding,
     object::Object,
     patch::PatchKind,
     registry::Resource,
@@ -13,7 +13,7 @@ use crate::{
     schema::{FieldError, Problem},
     selector::LabelSelector,
     status::Status,
-    verbs::{Answer, Api, Configuration, Generation, WriteOptions},
+    verbs::{Answer, Api, Configuration, Generation},
 };
 
 /// Where a kind keeps what its scale shows, as JSON pointers.
@@ -65,29 +65,17 @@ impl Api {
         Ok(Answer::value(200, &scale(&object, resource)))
     }
 
-    pub(super) fn update_scale(
-        &self,
-        target: &Target,
-        options: &WriteOptions,
-        body: &Bytes,
-        encoding: Encoding,
-    ) -> Result<Answer, Status> {
-        let wanted = media::decode(body, encoding, "Scale")?;
-        self.set_scale(target, options, |_| Ok(wanted.clone()))
+    pub(super) fn update_scale(&self, request: Request<'_>, encoding: Encoding) -> Result<Answer, Status> {
+        let wanted = request.read(encoding, "autoscaling", "Scale")?;
+        self.set_scale(request, |_| Ok(wanted.clone()))
     }
 
-    pub(super) fn patch_scale(
-        &self,
-        target: &Target,
-        options: &WriteOptions,
-        body: &Bytes,
-        kind: PatchKind,
-    ) -> Result<Answer, Status> {
+    pub(super) fn patch_scale(&self, request: Request<'_>, kind: PatchKind) -> Result<Answer, Status> {
         if kind == PatchKind::Apply {
-            return self.apply_scale(target, options, body);
+            return self.apply_scale(request);
         }
-        let (patch, _) = kind.decode(body)?;
-        self.set_scale(target, options, |mut scale| {
+        let (patch, _) = kind.decode(request.body)?;
+        self.set_scale(request, |mut scale| {
             // A scale has no lists: a strategic merge of it is a plain one.
             patch.apply(None, &mut scale)?;
             Ok(scale)
@@ -95,9 +83,10 @@ impl Api {
     }
 
     /// Applies a configuration of the scale.
-    fn apply_scale(&self, target: &Target, options: &WriteOptions, body: &Bytes) -> Result<Answer, Status> {
+    fn apply_scale(&self, request: Request<'_>) -> Result<Answer, Status> {
+        let (target, options) = (request.target, request.options);
         let resource = &target.resource;
-        let config = Configuration::read(body)?.config;
+        let config = Configuration::read(request.body)?.config;
         let changed = self.modify(target, options, Generation::Counts, |object| {
             let (current, unset) = current(object, resource)?;
             let (wanted, account) =
@@ -112,10 +101,10 @@ impl Api {
     /// Writes the number that `change` makes of the current scale into the object.
     fn set_scale(
         &self,
-        target: &Target,
-        options: &WriteOptions,
+        request: Request<'_>,
         change: impl Fn(Value) -> Result<Value, Status>,
     ) -> Result<Answer, Status> {
+        let (target, options) = (request.target, request.options);
         let resource = &target.resource;
         let changed = self.modify(target, options, Generation::Counts, |object| {
             let (current, unset) = current(object, resource)?;

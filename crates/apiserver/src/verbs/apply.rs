@@ -167,22 +167,19 @@ pub(crate) struct Configuration {
 impl Configuration {
     /// Most who apply send JSON, which is YAML too.
     pub(crate) fn read(body: &[u8]) -> Result<Self, Status> {
+        let name = |path: &str| path.rsplit('.').next().unwrap_or_default().to_owned();
         let (config, repeated) = match json::read(body) {
-            Ok((config, repeated)) => (config, repeated),
-            Err(_) => {
-                let config = yaml::decode(body).map_err(|why| {
-                    Status::bad_request(format!(
-                        "error decoding YAML: error converting YAML to JSON: yaml: {why}"
-                    ))
-                })?;
-                (config, Vec::new())
+            Ok((config, twice)) => {
+                let twice = twice.iter().map(|path| name(path));
+                let said = |name| format!("line 1: key {name:?} already set in map");
+                (config, twice.map(said).collect())
             }
+            Err(_) => yaml::read(body).map_err(|why| {
+                Status::bad_request(format!(
+                    "error decoding YAML: error converting YAML to JSON: {why}"
+                ))
+            })?,
         };
-        let name = |path: &String| path.rsplit('.').next().unwrap_or_default().to_owned();
-        let repeated = repeated
-            .iter()
-            .map(|path| format!("line 1: key {:?} already set in map", name(path)))
-            .collect();
         match config {
             Value::Null => Ok(Self {
                 config: Value::Object(Map::new()),

@@ -10,28 +10,27 @@ use crate::{
     registry::{Resource, is_kind},
     schema::{self, FieldError, Problem, Source},
     status::Status,
-    strategies, validation,
+    strategies, validation, yaml,
 };
 
 /// Reads a body as an object of the target's kind, and drops what its schema does not know.
-pub(super) fn decode(
+pub(crate) fn decode(
     resource: &Resource,
     body: &[u8],
     encoding: Encoding,
     validation: FieldValidation,
 ) -> Result<(Object, Vec<String>), Status> {
-    let (value, duplicates) = media::read_object(body, encoding, resource)?;
+    let (value, twice) = media::read_object(body, encoding, resource)?;
     let value = as_kind(value, body, resource)?;
     let (object, unknown) =
         conform(value, resource, Source::Json).map_err(|why| cannot_be_handled(resource, &why))?;
-    let problems = twice(duplicates).chain(unknown).collect();
+    let twice = match (encoding, validation) {
+        (Encoding::Yaml, FieldValidation::Strict) if !twice.is_empty() => vec![yaml::strictly(&twice)],
+        _ => twice,
+    };
+    let problems = twice.into_iter().chain(unknown).collect();
     let warnings = judge(problems, validation).map_err(|why| cannot_be_handled(resource, &why))?;
     Ok((object, warnings))
-}
-
-/// What is said of fields that a body holds more than once.
-fn twice(paths: Vec<String>) -> impl Iterator<Item = String> {
-    paths.into_iter().map(|path| format!("duplicate field {path:?}"))
 }
 
 /// Takes a tree as an object of the kind: drops unknown fields and fills in defaults. Returns what the client may want
@@ -73,9 +72,7 @@ pub(crate) fn normalize(object: &mut Object, resource: &Resource) {
         return;
     };
     let mut value = Value::Object(std::mem::take(object.fields_mut()));
-    // What the server itself has put there fits.
-    let fits = schema::decode(schema.view(), &mut value, Source::Json);
-    debug_assert!(fits.is_ok(), "{fits:?}");
+    schema::tidy(schema.view(), &mut value);
     if let Value::Object(fields) = value {
         *object.fields_mut() = fields;
     }
@@ -224,19 +221,40 @@ pub(super) fn check_kind(kind: &str, version: &str, resource: &Resource) -> Resu
     }
     let (group, short) = split(said);
     Err(if resource.custom || is_kind(group, short, kind) {
-        let internal = if resource.group.is_empty() {
-            "core"
-        } else {
-            &resource.group
-        };
-        format!(
-            "converting ({}.{kind}) to ({internal}.{}): unknown conversion",
-            said.replace('/', "."),
-            resource.kind
-        )
+        unlike(said, kind, (&resource.group, &resource.kind))
     } else {
-        format!("no kind {kind:?} is registered for version {said:?} in scheme \"pkg/runtime/scheme.go:111\"")
+        unregistered(said, kind)
     })
+}
+
+/// Why an object of one kind cannot be taken as one of another.
+fn unlike(said: &str, kind: &str, (group, own): (&str, &str)) -> String {
+    let internal = if group.is_empty() { "core" } else { group };
+    let said = said.replace('/', ".");
+    format!("converting ({said}.{kind}) to ({internal}.{own}): unknown conversion")
+}
+
+fn unregistered(said: &str, kind: &str) -> String {
+    format!("no kind {kind:?} is registered for version {said:?} in scheme \"pkg/runtime/scheme.go:111\"")
+}
+
+/// Refuses the body of a subresource that says it is of another kind; saying nothing is fine.
+pub(crate) fn check_body_kind(body: &Value, group: &str, own: &str) -> Result<(), Status> {
+    let text = |key: &str| body[key].as_str().unwrap_or_default();
+    let (kind, said) = (text("kind"), text("apiVersion"));
+    let (of, short) = split(said);
+    if (kind.is_empty() || kind == own) && (said.is_empty() || of == group) {
+        return Ok(());
+    }
+    let kind = if kind.is_empty() { own } else { kind };
+    let why = if is_kind(of, short, kind) {
+        unlike(said, kind, (group, own))
+    } else {
+        unregistered(said, kind)
+    };
+    Err(Status::bad_request(format!(
+        "{kind} in version {short:?} cannot be handled as a {own}: {why}"
+    )))
 }
 
 /// The group and the version of `apps/v1`.

@@ -30,14 +30,15 @@ impl Api {
     ) -> Result<Answer, Status> {
         let resource = &target.resource;
         let (mut object, warnings) = decode(resource, body, encoding, options.field_validation)?;
-        place(&mut object, target)?;
+        let remark = |status: Status| status.with_warnings(&warnings);
+        place(&mut object, target).map_err(remark)?;
         if !object.meta("resourceVersion").is_empty() {
-            return Err(Status::unexplained(
-                "resourceVersion should not be set on objects to be created",
-            ));
+            let why = "resourceVersion should not be set on objects to be created";
+            return Err(remark(Status::unexplained(why)));
         }
         self.account_for_new(resource, options, &mut object);
-        self.insert(resource, options, object, warnings)
+        self.insert(resource, options, object, warnings.clone())
+            .map_err(remark)
     }
 
     /// Writes an object that is not there yet.
@@ -48,6 +49,7 @@ impl Api {
         mut object: Object,
         mut warnings: Vec<String>,
     ) -> Result<Answer, Status> {
+        self.check_escalation(resource, options.caller.as_deref(), &object, None)?;
         self.admit(resource, &mut object)?;
         self.prepare_create(&mut object, resource);
         // A generated name may be taken: the real server tries eight times.
@@ -80,7 +82,7 @@ impl Api {
                     .storage
                     .get(&resource.table, &Key::new(object.namespace(), object.name()));
                 return match taken {
-                    Some(entry) => Err(exists(resource, &object, &entry)),
+                    Some(entry) => Err(exists(resource, &object, &entry).with_warnings(&warnings)),
                     None => Ok(dry(201, object, warnings)),
                 };
             }
@@ -95,7 +97,9 @@ impl Api {
                     });
                 }
                 Err(Conflict(Some(_))) if generated && attempt < 8 => object.set_meta("name", ""),
-                Err(Conflict(Some(entry))) => return Err(exists(resource, &object, &entry)),
+                Err(Conflict(Some(entry))) => {
+                    return Err(exists(resource, &object, &entry).with_warnings(&warnings));
+                }
                 Err(Conflict(None)) => unreachable!("a creation conflicts with an object"),
             }
         }

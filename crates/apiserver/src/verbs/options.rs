@@ -1,9 +1,12 @@
 //! The options that ride on a request's query or body.
 
+use std::sync::Arc;
+
 use http::HeaderMap;
 use serde_json::{Value, json};
 
 use crate::{
+    auth::Caller,
     patch::PatchKind,
     request::Query,
     schema::{FieldError, Problem},
@@ -25,6 +28,8 @@ pub(crate) enum FieldValidation {
 pub(crate) struct WriteOptions {
     pub(crate) dry_run: bool,
     pub(crate) field_validation: FieldValidation,
+    /// Whose write it is; the server's own have none.
+    pub(crate) caller: Option<Arc<Caller>>,
     /// Who writes: what the client calls itself for this, or the first word of its user agent.
     pub(crate) manager: Box<str>,
     /// Whether the client said who it is.
@@ -65,6 +70,7 @@ impl WriteOptions {
         Ok(Self {
             dry_run: dry_run(query.all("dryRun"), kind)?,
             field_validation,
+            caller: None,
             manager: manager.map(Into::into).or_else(agent).unwrap_or_default(),
             named: manager.is_some(),
             force: force.unwrap_or(false),
@@ -240,28 +246,14 @@ pub(crate) struct ListOptions {
 impl ListOptions {
     pub(crate) fn of(query: &Query, watch: bool) -> Result<Self, Status> {
         const KIND: &str = "ListOptions";
-        let forbidden =
-            |field: &str, why: &str| Err(refused(KIND, field, Problem::Forbidden(why.to_owned())));
+        let problems = matching_problems(query, watch);
+        if !problems.is_empty() {
+            return Err(Status::invalid("meta.k8s.io", KIND, "", &problems));
+        }
         let send_initial_events = query
             .text("sendInitialEvents")
             .map(|_| query.flag("sendInitialEvents"));
         let matching = query.text("resourceVersionMatch");
-        if send_initial_events.is_some() {
-            if !watch {
-                return forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list");
-            }
-            if matching != Some("NotOlderThan") {
-                return forbidden(
-                    "resourceVersionMatch",
-                    "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-                );
-            }
-        } else if watch && matching.is_some() {
-            return forbidden(
-                "resourceVersionMatch",
-                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-            );
-        }
         let revision = query
             .text("resourceVersion")
             .map(parse_revision)
@@ -281,35 +273,11 @@ impl ListOptions {
             ));
         }
         let at = match (revision, matching) {
-            (None, Some(_)) if send_initial_events.is_none() => {
-                let mut why = vec!["resourceVersionMatch is forbidden unless resourceVersion is provided"];
-                if continue_token.is_some() {
-                    why.push("resourceVersionMatch is forbidden when continue is provided");
-                }
-                let error =
-                    |why: &str| FieldError::new("resourceVersionMatch", Problem::Forbidden(why.to_owned()));
-                let errors: Vec<_> = why.into_iter().map(error).collect();
-                return Err(Status::invalid("meta.k8s.io", KIND, "", &errors));
-            }
             (None, _) => At::MostRecent,
-            (Some(Revision(0)), Some("Exact")) => {
-                return forbidden(
-                    "resourceVersionMatch",
-                    "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
-                );
-            }
             (Some(Revision(0)), _) => At::Any,
             (Some(revision), Some("Exact")) => At::Exact(revision),
             (Some(revision), _) => At::NotOlderThan(revision),
         };
-        if let Some(other) = matching.filter(|m| !matches!(*m, "Exact" | "NotOlderThan")) {
-            let supported = ["Exact", "NotOlderThan", ""].map(Value::from).into();
-            return Err(refused(
-                KIND,
-                "resourceVersionMatch",
-                Problem::NotSupported(other.into(), supported),
-            ));
-        }
         let limit = query
             .number("limit")?
             .and_then(|n| usize::try_from(n).ok())
@@ -332,6 +300,64 @@ impl ListOptions {
             send_initial_events,
         })
     }
+}
+
+/// What is wrong with how `resourceVersionMatch` and `sendInitialEvents` go together with the rest.
+fn matching_problems(query: &Query, watch: bool) -> Vec<FieldError> {
+    const FIELD: &str = "resourceVersionMatch";
+    let mut problems = Vec::new();
+    let mut forbid = |field: &str, why: &str| {
+        problems.push(FieldError::new(field, Problem::Forbidden(why.to_owned())));
+    };
+    let matching = query.text(FIELD).filter(|matching| !matching.is_empty());
+    let initial = query.text("sendInitialEvents").is_some();
+    let revision = query.text("resourceVersion").unwrap_or_default();
+    if watch && initial && matching != Some("NotOlderThan") {
+        let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+        forbid(FIELD, why);
+    }
+    if let Some(matching) = matching {
+        if watch && !initial {
+            let why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
+            forbid(FIELD, why);
+        }
+        if !watch && revision.is_empty() {
+            let why = "resourceVersionMatch is forbidden unless resourceVersion is provided";
+            forbid(FIELD, why);
+        }
+        let supported: &[&str] = if watch {
+            &["NotOlderThan"]
+        } else {
+            &["Exact", "NotOlderThan", ""]
+        };
+        let unsupported = (!supported.contains(&matching)).then(|| {
+            let supported = supported.iter().map(|choice| Value::from(*choice)).collect();
+            FieldError::new(FIELD, Problem::NotSupported(matching.into(), supported))
+        });
+        let continues = query.text("continue").is_some_and(|token| !token.is_empty());
+        let why = "resourceVersionMatch is forbidden when continue is provided";
+        // A watch and a list are asked in another order.
+        if watch {
+            problems.extend(unsupported);
+            if continues {
+                problems.push(FieldError::new(FIELD, Problem::Forbidden(why.to_owned())));
+            }
+        } else {
+            if continues {
+                forbid(FIELD, why);
+            }
+            problems.extend(unsupported);
+            if matching == "Exact" && revision == "0" {
+                let why = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
+                problems.push(FieldError::new(FIELD, Problem::Forbidden(why.to_owned())));
+            }
+        }
+    }
+    if !watch && initial {
+        let why = "sendInitialEvents is forbidden for list".to_owned();
+        problems.push(FieldError::new("sendInitialEvents", Problem::Forbidden(why)));
+    }
+    problems
 }
 
 /// A `resourceVersion`, or what is wrong with it.

@@ -13,6 +13,11 @@ pub(super) fn definitions(resource: &Resource) -> Value {
     columns.split(' ').map(column).collect()
 }
 
+/// Whether a built-in kind has a table of its own.
+pub(super) fn has_own(resource: &Resource) -> bool {
+    built_in(&resource.group, &resource.kind).is_some()
+}
+
 /// `Name[:type]`, with `+` in front where only wide output shows it; `_` stands for a blank.
 fn column(text: &str) -> Value {
     let (priority, text) = text.strip_prefix('+').map_or((0, text), |text| (1, text));

@@ -8,11 +8,12 @@ mod cells;
 mod columns;
 mod json_path;
 mod pods;
+mod quota;
 
 use bytes::Bytes;
 use http::HeaderMap;
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 pub(crate) use json_path::JsonPath;
 
@@ -21,6 +22,7 @@ use crate::{
     request::Query,
     schema::{FieldError, Problem},
     status::Status,
+    strategies,
 };
 
 /// What of an object is shown.
@@ -30,9 +32,76 @@ pub(crate) enum View {
     #[default]
     Object,
     /// `PartialObjectMetadata`, or the list of them.
-    Metadata,
+    Metadata(Version),
     /// `Table`
-    Table(Include),
+    Table(Include, Version),
+}
+
+/// The version of the API machinery's own kinds that a client asks for. They look the same in both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Version {
+    V1,
+    V1beta1,
+}
+
+impl Version {
+    fn of(text: Option<&str>) -> Option<Self> {
+        match text? {
+            "v1" => Some(Self::V1),
+            "v1beta1" => Some(Self::V1beta1),
+            _ => None,
+        }
+    }
+
+    fn api_version(self) -> &'static str {
+        match self {
+            Self::V1 => "meta.k8s.io/v1",
+            Self::V1beta1 => "meta.k8s.io/v1beta1",
+        }
+    }
+}
+
+/// The form that one offer of an `Accept` header asks for.
+pub(crate) enum Form<'a> {
+    /// The object itself.
+    Plain,
+    /// A kind of the API machinery.
+    Of(&'a str, Version),
+    /// None that the server has.
+    Unknown,
+}
+
+impl<'a> Form<'a> {
+    /// From `application/json;as=Table;v=v1;g=meta.k8s.io`.
+    pub(crate) fn of(offer: &'a str) -> Self {
+        let (mut kind, mut group, mut version) = (None, None, None);
+        for part in offer.split(';').skip(1) {
+            match part.trim().split_once('=') {
+                Some(("as", value)) => kind = Some(value),
+                Some(("g", value)) => group = Some(value),
+                Some(("v", value)) => version = Some(value),
+                _ => {}
+            }
+        }
+        match (kind, group, Version::of(version)) {
+            (None, None, _) if version.is_none() => Self::Plain,
+            (
+                Some(kind @ ("Table" | "PartialObjectMetadata" | "PartialObjectMetadataList")),
+                Some("meta.k8s.io"),
+                Some(version),
+            ) => Self::Of(kind, version),
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// A list without its items.
+pub(crate) struct Frame {
+    pub(crate) fields: Map<String, Value>,
+    /// The field that the items are in.
+    pub(crate) list: &'static str,
+    /// What is there if there are none.
+    pub(crate) empty: Value,
 }
 
 /// What a table's rows carry besides their cells.
@@ -59,43 +128,30 @@ impl View {
             .and_then(|value| value.to_str().ok())
             .unwrap_or_default();
         for offer in accept.split(',') {
-            let mut parts = offer.split(';').map(str::trim);
-            if !matches!(parts.next(), Some("application/json" | "application/yaml")) {
+            let media_type = offer.split(';').next().unwrap_or_default().trim();
+            if !matches!(media_type, "application/json" | "application/yaml") {
                 continue;
             }
-            let mut wish = (None, None, None);
-            for part in parts {
-                match part.split_once('=') {
-                    Some(("as", value)) => wish.0 = Some(value),
-                    Some(("g", value)) => wish.1 = Some(value),
-                    Some(("v", value)) => wish.2 = Some(value),
-                    _ => {}
-                }
-            }
-            match wish {
-                (None, None, None) => return Ok(Self::Object),
-                (Some("Table"), Some("meta.k8s.io"), Some("v1")) => {
-                    return Ok(Self::Table(Include::of(query)?));
-                }
-                (Some("PartialObjectMetadata"), Some("meta.k8s.io"), Some("v1")) if list => {
+            let (kind, version) = match Form::of(offer) {
+                Form::Plain => return Ok(Self::Object),
+                Form::Of(kind, version) => (kind, version),
+                Form::Unknown => continue,
+            };
+            match kind {
+                "Table" => return Ok(Self::Table(Include::of(query)?, version)),
+                "PartialObjectMetadata" if list => {
                     return Err(Status::wrong_shape(&format!(
                         "you requested PartialObjectMetadata, but the requested object is a list ({})",
                         go_type(resource, &resource.list_kind)
                     )));
                 }
-                (Some("PartialObjectMetadataList"), Some("meta.k8s.io"), Some("v1")) if !list => {
+                "PartialObjectMetadataList" if !list => {
                     return Err(Status::wrong_shape(&format!(
                         "you requested PartialObjectMetadataList, but the requested object is not a list ({})",
                         go_type(resource, &resource.kind)
                     )));
                 }
-                (
-                    Some("PartialObjectMetadata" | "PartialObjectMetadataList"),
-                    Some("meta.k8s.io"),
-                    Some("v1"),
-                ) => {
-                    return Ok(Self::Metadata);
-                }
+                "PartialObjectMetadata" | "PartialObjectMetadataList" => return Ok(Self::Metadata(version)),
                 _ => {}
             }
         }
@@ -106,60 +162,56 @@ impl View {
     pub(crate) fn one(self, resource: &Resource, object: &Value, now: Timestamp, first: bool) -> Value {
         match self {
             Self::Object => object.clone(),
-            Self::Metadata => partial(object),
-            Self::Table(include) => {
+            Self::Metadata(version) => partial(resource, object, version),
+            Self::Table(include, version) => {
                 let revision = &object["metadata"]["resourceVersion"];
                 let columns = if first {
                     columns::definitions(resource)
                 } else {
                     Value::Null
                 };
-                let rows = [row(resource, object, include, now)];
-                table(&json!({"resourceVersion": revision}), &columns, &rows)
+                let rows = json!([row(resource, object, (include, version), now)]);
+                table(version, &json!({"resourceVersion": revision}), &columns, &rows)
             }
         }
     }
 
-    /// A list in this view.
-    pub(crate) fn list<'a>(
-        self,
-        resource: &Resource,
-        metadata: &Value,
-        objects: impl Iterator<Item = Value> + 'a,
-        now: Timestamp,
-    ) -> Value {
+    /// What stands around the items of a list in this view.
+    pub(crate) fn frame(self, resource: &Resource, metadata: &Value) -> Frame {
+        let mut metadata = metadata.clone();
+        // A list of custom objects says that it has no continuation; its views do not.
+        if self != Self::Object && metadata["continue"] == "" {
+            metadata.as_object_mut().map(|fields| fields.remove("continue"));
+        }
+        let (kind, api_version) = match self {
+            Self::Object => (&*resource.list_kind, resource.api_version()),
+            Self::Metadata(version) => ("PartialObjectMetadataList", version.api_version().to_owned()),
+            Self::Table(_, version) => ("Table", version.api_version().to_owned()),
+        };
+        let mut fields = Map::new();
+        fields.insert("kind".to_owned(), kind.into());
+        fields.insert("apiVersion".to_owned(), api_version.into());
+        fields.insert("metadata".to_owned(), metadata);
+        let (list, empty) = match self {
+            Self::Object => ("items", json!([])),
+            // An empty list of these is no list.
+            Self::Metadata(_) => ("items", Value::Null),
+            Self::Table(..) => {
+                fields.insert("columnDefinitions".to_owned(), columns::definitions(resource));
+                // Nobody has begun a list of rows for the kinds that have no table of their own.
+                let begun = resource.custom || columns::has_own(resource);
+                ("rows", if begun { json!([]) } else { Value::Null })
+            }
+        };
+        Frame { fields, list, empty }
+    }
+
+    /// An object as an item of such a list.
+    pub(crate) fn item(self, resource: &Resource, object: Value, now: Timestamp) -> Value {
         match self {
-            Self::Object => json!({
-                "kind": &*resource.list_kind,
-                "apiVersion": resource.api_version(),
-                "metadata": metadata,
-                "items": objects.collect::<Vec<_>>(),
-            }),
-            Self::Metadata => {
-                let items: Vec<_> = objects.map(|object| partial(&object)).collect();
-                let mut metadata = metadata.clone();
-                if let Some(fields) = metadata.as_object_mut() {
-                    fields.retain(|key, value| key != "continue" || *value != "");
-                }
-                json!({
-                    "kind": "PartialObjectMetadataList",
-                    "apiVersion": "meta.k8s.io/v1",
-                    "metadata": metadata,
-                    // An empty list of these is no list.
-                    "items": if items.is_empty() { Value::Null } else { items.into() },
-                })
-            }
-            Self::Table(include) => {
-                let rows: Vec<_> = objects
-                    .map(|object| row(resource, &object, include, now))
-                    .collect();
-                let mut metadata = metadata.clone();
-                // A list of custom objects says that it has no continuation; its table does not.
-                if metadata["continue"] == "" {
-                    metadata.as_object_mut().map(|fields| fields.remove("continue"));
-                }
-                table(&metadata, &columns::definitions(resource), &rows)
-            }
+            Self::Object => object,
+            Self::Metadata(version) => partial(resource, &object, version),
+            Self::Table(include, version) => row(resource, &object, (include, version), now),
         }
     }
 
@@ -207,33 +259,35 @@ fn go_type(resource: &Resource, kind: &str) -> String {
     }
 }
 
-fn partial(object: &Value) -> Value {
+fn partial(resource: &Resource, object: &Value, version: Version) -> Value {
+    let mut metadata = object["metadata"].clone();
+    strategies::hide_from_views(resource, &mut metadata);
     json!({
         "kind": "PartialObjectMetadata",
-        "apiVersion": "meta.k8s.io/v1",
-        "metadata": object["metadata"],
+        "apiVersion": version.api_version(),
+        "metadata": metadata,
     })
 }
 
-fn table(metadata: &Value, columns: &Value, rows: &[Value]) -> Value {
+fn table(version: Version, metadata: &Value, columns: &Value, rows: &Value) -> Value {
     json!({
         "kind": "Table",
-        "apiVersion": "meta.k8s.io/v1",
+        "apiVersion": version.api_version(),
         "metadata": metadata,
         "columnDefinitions": columns,
         "rows": rows,
     })
 }
 
-fn row(resource: &Resource, object: &Value, include: Include, now: Timestamp) -> Value {
+fn row(resource: &Resource, object: &Value, (include, version): (Include, Version), now: Timestamp) -> Value {
     let mut row = json!({"cells": cells::of(resource, object, now)});
     if let Some(conditions) = pods::row_conditions(resource, object) {
         row["conditions"] = conditions;
     }
-    match include {
-        Include::None => row["object"] = Value::Null,
-        Include::Metadata => row["object"] = partial(object),
-        Include::Object => row["object"] = object.clone(),
-    }
+    row["object"] = match include {
+        Include::None => Value::Null,
+        Include::Metadata => partial(resource, object, version),
+        Include::Object => object.clone(),
+    };
     row
 }

@@ -125,7 +125,7 @@ pub(crate) async fn a_file_with_several_objects_is_created_in_order(ctx: Context
     let json = r#"{"apiVersion":"v1","kind":"List","items":[
         {"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"one"}},
         {"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"two"}}]}"#;
-    let said = kubectl.ok_with("create --validate=false -f -", json).await?;
+    let said = kubectl.ok_with("create -f -", json).await?;
     assert_eq!(said, "configmap/one created\nconfigmap/two created\n");
     let generated = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"generateName":"some-"}}"#;
     let said = kubectl.ok_with("create -f - -o name", generated).await?;

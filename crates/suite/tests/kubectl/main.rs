@@ -10,6 +10,7 @@ mod own;
 mod read;
 mod refusals;
 mod remove;
+mod rights;
 
 use std::process::ExitCode;
 
@@ -64,6 +65,10 @@ fn main() -> ExitCode {
         discover::version_and_cluster_info_are_answered,
         refusals::missing_objects_and_kinds_are_named,
         refusals::bad_requests_are_explained,
+        rights::can_i_is_answered_for_oneself_and_others,
+        rights::the_list_of_rights_is_shown,
+        rights::whoami_knows_users_and_accounts,
+        rights::a_user_is_refused_in_words,
     )
     .run()
 }

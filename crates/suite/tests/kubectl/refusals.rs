@@ -78,7 +78,7 @@ pub(crate) async fn bad_requests_are_explained(ctx: Context) -> Result<()> {
              as a Deployment: json: cannot unmarshal string into Go struct field DeploymentSpec.spec.replicas of type int32",
         );
     kubectl
-        .feed("create --validate=false -f -", "{apiVersion: example.com/v1, kind: Nope, metadata: {name: a}}")
+        .feed("create -f -", "{apiVersion: example.com/v1, kind: Nope, metadata: {name: a}}")
         .await?
         .fails(
             1,

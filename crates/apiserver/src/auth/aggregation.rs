@@ -1,0 +1,104 @@
+//! Cluster roles that gather the rules of others: what the controller manager of a real cluster keeps up.
+
+use std::{collections::HashSet, sync::Arc};
+
+use serde_json::{Value, json};
+use windlass_rights::Rule;
+
+use super::rules::RoleFacts;
+use crate::{
+    registry::Resource,
+    request::Target,
+    storage::{Change, Expect},
+    verbs::Api,
+};
+
+impl Api {
+    /// Acts on a write to a role: those that gather it follow.
+    pub(crate) fn after_role(&self, resource: &Resource) {
+        if self.guard.policy.is_some() && &*resource.table == "clusterroles.rbac.authorization.k8s.io" {
+            self.aggregate();
+        }
+    }
+
+    /// Brings every gathering role in line with those that it gathers, until nothing changes any more. Roles can gather
+    /// gathering ones, so that a change may take as many rounds as there are roles in a chain; a circle of them only
+    /// grows, and ends when all have all.
+    pub(super) fn aggregate(&self) {
+        let Some(policy) = &self.guard.policy else {
+            return;
+        };
+        let _one_at_a_time = self.guard.aggregating.lock();
+        loop {
+            let roles = policy.cluster_roles(&*self.storage);
+            let behind: Vec<_> = roles
+                .iter()
+                .filter(|(_, role)| !role.gathers.is_empty())
+                .filter_map(|(name, role)| {
+                    let rules = gathered(name, role, &roles);
+                    (rules != role.rules).then_some((name, rules))
+                })
+                .collect();
+            let mut written = false;
+            for (name, rules) in behind {
+                written |= self.write_rules(name, &rules);
+            }
+            if !written {
+                return;
+            }
+        }
+    }
+
+    /// Whether the rules could be written. A role that is gone by now gathers nothing.
+    fn write_rules(&self, name: &str, rules: &[Rule]) -> bool {
+        let catalogue = self.registry.catalogue();
+        let resource = catalogue.find("rbac.authorization.k8s.io", "v1", "clusterroles");
+        let target = Target {
+            resource: resource.expect("built in").clone(),
+            namespace: "".into(),
+            name: name.into(),
+            subresource: "".into(),
+            legacy_watch: false,
+        };
+        loop {
+            let Ok(entry) = self.current(&target) else {
+                return false;
+            };
+            let mut role = entry.object.decode();
+            let rules = if rules.is_empty() {
+                Value::Null
+            } else {
+                json!(rules)
+            };
+            role.fields_mut().insert("rules".into(), rules);
+            // Whoever came in between wrote; that ends when writers do.
+            let committed = self.commit(
+                &target.resource,
+                &mut role,
+                Expect::At(entry.revision),
+                Change::Put,
+            );
+            if committed.is_ok() {
+                return true;
+            }
+        }
+    }
+}
+
+/// The rules of all roles that a role selects, each once: selector by selector, and in order of the roles' names.
+fn gathered(own: &str, role: &RoleFacts, all: &[(Arc<str>, Arc<RoleFacts>)]) -> Vec<Rule> {
+    let (mut rules, mut known) = (Vec::new(), HashSet::new());
+    for selector in &role.gathers {
+        for (name, other) in all {
+            if **name == *own || !selector.matches(|key| other.labels.get(key).map(String::as_str)) {
+                continue;
+            }
+            for rule in &other.rules {
+                if known.insert(rule) {
+                    rules.push(rule.clone());
+                }
+            }
+        }
+    }
+    rules
+}

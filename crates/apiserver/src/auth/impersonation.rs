@@ -1,0 +1,321 @@
+//! Acting as somebody else: the `Impersonate-` headers, and who may use them how.
+//!
+//! A real server of this version tries several modes in turn. The narrow ones (as a node, as a service account, as
+//! another user) ask for two rights: to do *this* as somebody else (`impersonate-on:MODE:VERB` on what is asked for), and
+//! to be *that* somebody (`impersonate:MODE`). The old one asks only for `impersonate`. The refusal is that of the mode that
+//! was tried first.
+
+use std::{collections::HashMap, sync::Arc};
+
+use http::HeaderMap;
+use parking_lot::Mutex;
+use percent_encoding::percent_decode_str;
+use windlass_rights::Access;
+
+use super::user::{User, account_groups, account_of, is_masters};
+use crate::{naming, status::Status, verbs::Api};
+
+const USER: &str = "impersonate-user";
+const UID: &str = "impersonate-uid";
+const GROUP: &str = "impersonate-group";
+const EXTRA: &str = "impersonate-extra-";
+
+/// Where a service account's token says which node its pod is on.
+const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
+
+/// From this many names on, the narrow modes first ask whether all are allowed.
+const MANY: usize = 4;
+
+/// For how many users it is remembered which mode was good.
+const REMEMBERED: usize = 10_000;
+
+/// A way to be somebody else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    AssociatedNode,
+    ArbitraryNode,
+    ServiceAccount,
+    UserInfo,
+    /// As it was before there were modes.
+    Legacy,
+}
+
+const MODES: [Mode; 5] = [
+    Mode::AssociatedNode,
+    Mode::ArbitraryNode,
+    Mode::ServiceAccount,
+    Mode::UserInfo,
+    Mode::Legacy,
+];
+
+/// Which mode was good for whom; it is tried first the next time.
+#[derive(Default)]
+pub(crate) struct Modes(Mutex<HashMap<Box<str>, Mode>>);
+
+impl Api {
+    /// Who the request is to be made as: the user itself unless headers say otherwise.
+    pub(crate) fn impersonated(
+        &self,
+        user: Arc<User>,
+        access: &Access,
+        headers: &HeaderMap,
+    ) -> Result<Arc<User>, Status> {
+        let Some(wanted) = wanted(headers)? else {
+            return Ok(user);
+        };
+        let last = self.guard.modes.0.lock().get(&*user.name).copied();
+        let others = MODES.into_iter().filter(|mode| Some(*mode) != last);
+        let mut refusal = None;
+        for mode in last.into_iter().chain(others) {
+            match self.try_mode(mode, &user, &wanted, access) {
+                None => {}
+                Some(Ok(found)) => {
+                    let mut known = self.guard.modes.0.lock();
+                    if known.len() >= REMEMBERED {
+                        known.clear();
+                    }
+                    known.insert(user.name.as_str().into(), mode);
+                    return Ok(Arc::new(found));
+                }
+                Some(Err(status)) => {
+                    refusal.get_or_insert(status);
+                }
+            }
+        }
+        Err(refusal.expect("the old mode fits everybody"))
+    }
+
+    /// `None` where the mode is not made for that.
+    fn try_mode(
+        &self,
+        mode: Mode,
+        user: &User,
+        wanted: &User,
+        access: &Access,
+    ) -> Option<Result<User, Status>> {
+        if !mode.fits(user, wanted) {
+            return None;
+        }
+        if let Some(name) = mode.name() {
+            let on = Access {
+                verb: format!("impersonate-on:{name}:{}", access.verb),
+                ..access.clone()
+            };
+            if let Err(status) = self.may(user, &on) {
+                return Some(Err(status));
+            }
+        }
+        Some(self.become_user(mode, user, wanted))
+    }
+
+    /// One check for each thing that is said of the other user.
+    fn become_user(&self, mode: Mode, user: &User, wanted: &User) -> Result<User, Status> {
+        let verb = mode.verb();
+        let narrow = mode.name().is_some();
+        let group = if narrow { "authentication.k8s.io" } else { "" };
+        let mut actual = wanted.clone();
+        let mut who = Access::resource(&verb, group, "users").named(&wanted.name);
+        if narrow && let Some(node) = node_of(&wanted.name) {
+            let name = if mode == Mode::AssociatedNode { "*" } else { node };
+            who = Access::resource(&verb, group, "nodes").named(name);
+            actual.groups = vec!["system:nodes".to_owned()];
+        } else if let Some((namespace, name)) = account_of(&wanted.name) {
+            who = Access::resource(&verb, group, "serviceaccounts")
+                .within(namespace)
+                .named(name);
+            if wanted.groups.is_empty() {
+                actual.groups = account_groups(namespace).into();
+            }
+        }
+        self.may(user, &who)?;
+        if !wanted.uid.is_empty() {
+            self.may(
+                user,
+                &Access::resource(&verb, "authentication.k8s.io", "uids").named(&wanted.uid),
+            )?;
+        }
+        let of_group = |name: &str| Access::resource(&verb, group, "groups").named(name);
+        if narrow {
+            check_groups(user, wanted, &of_group)?;
+        }
+        let all = narrow && wanted.groups.len() >= MANY && self.may(user, &of_group("*")).is_ok();
+        for name in wanted.groups.iter().filter(|_| !all) {
+            self.may(user, &of_group(name))?;
+        }
+        let of_extra = |key: &str, value: &str| {
+            Access::resource(&verb, "authentication.k8s.io", "userextras")
+                .part(key)
+                .named(value)
+        };
+        if narrow {
+            check_extra(user, wanted, &of_extra("", ""))?;
+        }
+        let pairs = || {
+            wanted
+                .extra
+                .iter()
+                .flat_map(|(key, values)| values.iter().map(move |value| (key, value)))
+        };
+        let all = narrow && pairs().count() >= MANY && self.may(user, &of_extra("*", "*")).is_ok();
+        for (key, value) in pairs().filter(|_| !all) {
+            self.may(user, &of_extra(key, value))?;
+        }
+        Ok(actual.settled())
+    }
+
+    fn may(&self, user: &User, access: &Access) -> Result<(), Status> {
+        let verdict = self.decide(user, access);
+        if verdict.is_allowed() {
+            return Ok(());
+        }
+        Err(Status::not_allowed(&user.name, access, &verdict.reason()))
+    }
+}
+
+impl Mode {
+    /// What verbs call it; the old one has no name.
+    fn name(self) -> Option<&'static str> {
+        match self {
+            Self::AssociatedNode => Some("associated-node"),
+            Self::ArbitraryNode => Some("arbitrary-node"),
+            Self::ServiceAccount => Some("serviceaccount"),
+            Self::UserInfo => Some("user-info"),
+            Self::Legacy => None,
+        }
+    }
+
+    fn verb(self) -> String {
+        self.name()
+            .map_or_else(|| "impersonate".to_owned(), |name| format!("impersonate:{name}"))
+    }
+
+    fn fits(self, user: &User, wanted: &User) -> bool {
+        let only_named = wanted.uid.is_empty() && wanted.groups.is_empty() && wanted.extra.is_empty();
+        let (node, account) = (node_of(&wanted.name), account_of(&wanted.name));
+        match self {
+            Self::AssociatedNode => {
+                let own = user.extra.get(NODE_NAME).map(Vec::as_slice);
+                let same = matches!((own, node), (Some([own]), Some(node)) if own == node);
+                only_named && same && account_of(&user.name).is_some()
+            }
+            Self::ArbitraryNode => only_named && node.is_some(),
+            Self::ServiceAccount => only_named && account.is_some(),
+            Self::UserInfo => node.is_none() && account.is_none(),
+            Self::Legacy => true,
+        }
+    }
+}
+
+/// The node that a user is, if it is one.
+fn node_of(user: &str) -> Option<&str> {
+    let node = user.strip_prefix("system:node:")?;
+    naming::subdomain(node).is_empty().then_some(node)
+}
+
+/// The narrow modes refuse groups that would be everything, or nothing.
+fn check_groups(user: &User, wanted: &User, of_group: &dyn Fn(&str) -> Access) -> Result<(), Status> {
+    let refused = |name: &str, why: &str| Err(Status::not_allowed(&user.name, &of_group(name), why));
+    if wanted.groups.iter().any(String::is_empty) {
+        return refused("", "impersonating the empty string group is not allowed");
+    }
+    match wanted.groups.iter().find(|group| is_masters(group)) {
+        Some(masters) => refused(masters, "impersonating the system:masters group is not allowed"),
+        None => Ok(()),
+    }
+}
+
+fn check_extra(user: &User, wanted: &User, access: &Access) -> Result<(), Status> {
+    let refused = |why: &str| Err(Status::not_allowed(&user.name, access, why));
+    for (key, values) in &wanted.extra {
+        if key.is_empty() {
+            return refused("impersonating the empty string key in extra is not allowed");
+        }
+        if let Some(problem) = not_a_prefixed_path(key) {
+            let why = format!(
+                "impersonating an invalid key in extra is not allowed: extra.key: Invalid value: {key:?}: {problem}"
+            );
+            return refused(&why);
+        }
+        if values.iter().any(String::is_empty) {
+            return refused("impersonating the empty string value in extra is not allowed");
+        }
+    }
+    Ok(())
+}
+
+/// What keeps a text from being a domain, a slash and a path.
+fn not_a_prefixed_path(text: &str) -> Option<String> {
+    let Some((domain, path)) = text
+        .split_once('/')
+        .filter(|(domain, path)| !domain.is_empty() && !path.is_empty())
+    else {
+        return Some("must be a domain-prefixed path (such as \"acme.io/foo\")".to_owned());
+    };
+    if let Some(problem) = naming::subdomain(domain).into_iter().next() {
+        return Some(problem);
+    }
+    let sound = path
+        .bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&byte));
+    (!sound).then(|| "Invalid path".to_owned())
+}
+
+/// Whom the headers name.
+fn wanted(headers: &HeaderMap) -> Result<Option<User>, Status> {
+    let text = |name: &str| {
+        let value = headers
+            .get(name)
+            .map(|value| String::from_utf8_lossy(value.as_bytes()));
+        value.unwrap_or_default().into_owned()
+    };
+    let mut wanted = User {
+        name: text(USER),
+        uid: text(UID),
+        ..User::default()
+    };
+    let all = |name: &http::HeaderName| {
+        let values = headers.get_all(name).iter();
+        values.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
+    };
+    for name in headers.keys() {
+        if name == GROUP {
+            wanted.groups.extend(all(name));
+        } else if let Some(key) = name.as_str().strip_prefix(EXTRA) {
+            let key = percent_decode_str(key).decode_utf8_lossy().into_owned();
+            wanted.extra.entry(key).or_default().extend(all(name));
+        }
+    }
+    match &*wanted.name {
+        "" if wanted == User::default() => Ok(None),
+        "" => Err(Status::bad_request(format!(
+            "requested {} without impersonating a user name",
+            in_go(&wanted)
+        ))),
+        _ => Ok(Some(wanted)),
+    }
+}
+
+/// As Go prints the struct.
+fn in_go(user: &User) -> String {
+    let list = |items: &[String]| {
+        let quoted: Vec<_> = items.iter().map(|item| format!("{item:?}")).collect();
+        quoted.join(", ")
+    };
+    let groups = match &user.groups[..] {
+        [] => "[]string(nil)".to_owned(),
+        groups => format!("[]string{{{}}}", list(groups)),
+    };
+    let extra: Vec<_> = user
+        .extra
+        .iter()
+        .map(|(key, values)| format!("{key:?}:[]string{{{}}}", list(values)))
+        .collect();
+    let extra = match &extra[..] {
+        [] => "map[string][]string(nil)".to_owned(),
+        extra => format!("map[string][]string{{{}}}", extra.join(", ")),
+    };
+    format!(
+        "&user.DefaultInfo{{Name:{:?}, UID:{:?}, Groups:{groups}, Extra:{extra}}}",
+        user.name, user.uid
+    )
+}

@@ -1,0 +1,362 @@
+//! Questions about access, asked by creating objects that are never stored: access reviews, rules reviews, token
+//! reviews, and who one is.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+use windlass_rights::Access;
+
+use super::{Caller, ISSUER, User, policy::together};
+use crate::{
+    media::Encoding,
+    naming,
+    object::Object,
+    registry::Resource,
+    request::Target,
+    schema::{FieldError, Problem},
+    selector,
+    status::Status,
+    verbs::{Answer, Api, WriteOptions, decode},
+};
+
+/// Whether objects of a resource are questions.
+pub(crate) fn is_review(resource: &Resource) -> bool {
+    !resource.custom
+        && matches!(&*resource.group, "authorization.k8s.io" | "authentication.k8s.io")
+        && resource.allows("create")
+}
+
+impl Api {
+    /// Answers a question.
+    pub(crate) fn review(
+        &self,
+        target: &Target,
+        options: &WriteOptions,
+        body: &[u8],
+        encoding: Encoding,
+        caller: &Caller,
+    ) -> Result<Answer, Status> {
+        let resource = &target.resource;
+        let (mut review, warnings) = decode(resource, body, encoding, options.field_validation)?;
+        if resource.namespaced {
+            match review.namespace() {
+                "" => review.set_meta("namespace", target.namespace.to_string()),
+                own if *own != *target.namespace => {
+                    return Err(Status::bad_request(
+                        "the namespace of the provided object does not match the namespace sent on the request",
+                    ));
+                }
+                _ => {}
+            }
+        }
+        let user = &caller.user;
+        match &*resource.kind {
+            "SelfSubjectReview" => {
+                let now = self.world.now_text();
+                review.fields_mut().remove("spec");
+                review
+                    .fields_mut()
+                    .insert("metadata".into(), json!({"creationTimestamp": now}));
+                set_status(&mut review, json!({"userInfo": user.shown()}));
+            }
+            "SelfSubjectRulesReview" => {
+                let namespace = review.text_at("spec.namespace");
+                if namespace.is_empty() {
+                    return Err(Status::bad_request("no namespace on request"));
+                }
+                let status = self.rules_status(user, &namespace);
+                review.fields_mut().insert("metadata".into(), json!({}));
+                review.fields_mut().insert("spec".into(), json!({}));
+                set_status(&mut review, status);
+            }
+            "TokenReview" => {
+                let status = self.token_status(&review)?;
+                set_status(&mut review, status);
+            }
+            kind => {
+                check_access_review(kind, &review)?;
+                let spec = review.fields()["spec"].clone();
+                let asked_for = if kind == "SelfSubjectAccessReview" {
+                    user.clone()
+                } else {
+                    Arc::new(named_user(&spec))
+                };
+                set_status(&mut review, self.access_status(&asked_for, &spec));
+            }
+        }
+        Ok(Answer::Object {
+            code: 201,
+            json: review.into_value().to_string().into(),
+            warnings,
+        })
+    }
+
+    fn access_status(&self, user: &User, spec: &Value) -> Value {
+        let text = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
+        let (access, error) = match &spec["resourceAttributes"] {
+            Value::Null => {
+                let attributes = &spec["nonResourceAttributes"];
+                let access = Access::path(text(attributes, "verb"), text(attributes, "path"));
+                (access, String::new())
+            }
+            attributes => {
+                let said = |key: &str| text(attributes, key);
+                let access = Access::resource(&said("verb"), &said("group"), &said("resource"))
+                    .part(&said("subresource"))
+                    .within(&said("namespace"))
+                    .named(&said("name"));
+                (access, selector_errors(attributes))
+            }
+        };
+        let verdict = self.decide(user, &access);
+        let mut status = json!({"allowed": verdict.is_allowed()});
+        for (key, value) in [("reason", verdict.reason()), ("evaluationError", error)] {
+            if !value.is_empty() {
+                status[key] = value.into();
+            }
+        }
+        status
+    }
+
+    fn rules_status(&self, user: &User, namespace: &str) -> Value {
+        let Some(policy) = self.guard.policy.as_ref().filter(|_| !user.is_master()) else {
+            // What nobody checks, everybody may.
+            return json!({
+                "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
+                "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
+                "incomplete": false,
+            });
+        };
+        let (rules, missing) = policy.rules_of(&*self.storage, user, namespace);
+        let of_resources: Vec<_> = rules.iter().filter(|rule| !rule.resources.is_empty()).collect();
+        let of_paths: Vec<_> = rules
+            .iter()
+            .filter(|rule| !rule.non_resource_urls.is_empty())
+            .collect();
+        let mut status =
+            json!({"resourceRules": of_resources, "nonResourceRules": of_paths, "incomplete": false});
+        if !missing.is_empty() {
+            status["evaluationError"] = together(&missing).into();
+        }
+        status
+    }
+
+    fn token_status(&self, review: &Object) -> Result<Value, Status> {
+        let spec = &review.fields()["spec"];
+        let token = spec["token"].as_str().unwrap_or_default();
+        if token.is_empty() {
+            return Err(Status::bad_request(
+                "token is required for TokenReview in authentication",
+            ));
+        }
+        let mut audiences: Vec<String> = texts(&spec["audiences"]);
+        if audiences.is_empty() {
+            audiences.push(ISSUER.to_owned());
+        }
+        Ok(match self.user_of_token(token, &audiences) {
+            Ok((user, audiences)) => {
+                json!({"authenticated": true, "user": user.shown(), "audiences": audiences})
+            }
+            Err(why) => json!({"user": {}, "error": why}),
+        })
+    }
+}
+
+fn set_status(review: &mut Object, status: Value) {
+    review.fields_mut().insert("status".into(), status);
+}
+
+fn texts(value: &Value) -> Vec<String> {
+    let items = value.as_array().into_iter().flatten();
+    items.filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+/// The user that a review asks about, as it says: nothing is added.
+fn named_user(spec: &Value) -> User {
+    let text = |key: &str| spec[key].as_str().unwrap_or_default().to_owned();
+    let extra = spec["extra"].as_object().into_iter().flatten();
+    User {
+        name: text("user"),
+        uid: text("uid"),
+        groups: texts(&spec["groups"]),
+        extra: extra.map(|(key, values)| (key.clone(), texts(values))).collect(),
+    }
+}
+
+fn check_access_review(kind: &str, review: &Object) -> Result<(), Status> {
+    let spec = &review.fields()["spec"];
+    let (on_resource, on_path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
+    let mut errors = Vec::new();
+    let mut invalid = |field: &str, value: Value, why: &str| {
+        errors.push(FieldError::new(field, Problem::Invalid(value, why.to_owned())));
+    };
+    // The real server shows this one struct as it is in memory.
+    let path = json!({"Path": on_path["path"].as_str().unwrap_or_default(), "Verb": on_path["verb"].as_str().unwrap_or_default()});
+    match (on_resource.is_null(), on_path.is_null()) {
+        (false, false) => invalid(
+            "spec.nonResourceAttributes",
+            path.clone(),
+            "cannot be specified in combination with resourceAttributes",
+        ),
+        (true, true) => invalid(
+            "spec.resourceAttributes",
+            Value::Null,
+            "exactly one of nonResourceAttributes or resourceAttributes must be specified",
+        ),
+        _ => {}
+    }
+    let names_nobody = review.text_at("spec.user").is_empty() && texts(&spec["groups"]).is_empty();
+    if kind != "SelfSubjectAccessReview" && names_nobody {
+        invalid(
+            "spec.user",
+            "".into(),
+            "at least one of user or group must be specified",
+        );
+    }
+    errors.extend(check_selectors(on_resource));
+    let mut invalid = |field: &str, value: Value, why: &str| {
+        errors.push(FieldError::new(field, Problem::Invalid(value, why.to_owned())));
+    };
+    let local = kind == "LocalSubjectAccessReview";
+    let mut metadata: Map<String, Value> = review.metadata().clone();
+    metadata.remove("managedFields");
+    let others = metadata
+        .keys()
+        .filter(|key| !local || *key != "namespace")
+        .count();
+    if others > 0 {
+        let why = if local {
+            "must be empty except for namespace"
+        } else {
+            "must be empty"
+        };
+        invalid("metadata", metadata.into(), why);
+    }
+    if local {
+        let namespace = review.text_at("spec.resourceAttributes.namespace");
+        if !on_resource.is_null() && namespace != review.namespace() {
+            invalid(
+                "spec.resourceAttributes.namespace",
+                namespace.into(),
+                "must match metadata.namespace",
+            );
+        }
+        if !on_path.is_null() {
+            invalid(
+                "spec.nonResourceAttributes",
+                path,
+                "disallowed on this kind of request",
+            );
+        }
+    }
+    if errors.is_empty() {
+        return Ok(());
+    }
+    // It has forgotten the kind by the time that it refuses it.
+    Err(Status::invalid("authorization.k8s.io", "", "", &errors))
+}
+
+fn check_selectors(attributes: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    for kind in ["fieldSelector", "labelSelector"] {
+        let selector = &attributes[kind];
+        if selector.is_null() {
+            continue;
+        }
+        let at = format!("spec.resourceAttributes.{kind}");
+        let raw = selector["rawSelector"].as_str().unwrap_or_default();
+        let requirements = selector["requirements"].as_array().map_or(&[][..], Vec::as_slice);
+        let mut add = |field: String, problem| errors.push(FieldError::new(field, problem));
+        match (raw.is_empty(), requirements.is_empty()) {
+            (false, false) => add(
+                format!("{at}.rawSelector"),
+                Problem::Invalid(
+                    raw.into(),
+                    "may not specified at the same time as requirements".into(),
+                ),
+            ),
+            (true, true) => add(
+                format!("{at}.requirements"),
+                Problem::Required(format!(
+                    "when {at} is specified, requirements or rawSelector is required"
+                )),
+            ),
+            _ => {}
+        }
+        for (index, requirement) in requirements.iter().enumerate() {
+            check_requirement(
+                requirement,
+                kind,
+                &format!("{at}.requirements[{index}]"),
+                &mut add,
+            );
+        }
+    }
+    errors
+}
+
+fn check_requirement(requirement: &Value, kind: &str, at: &str, add: &mut dyn FnMut(String, Problem)) {
+    let text = |key: &str| requirement[key].as_str().unwrap_or_default();
+    let key = text("key");
+    let of_fields = kind == "fieldSelector";
+    if of_fields && key.is_empty() {
+        add(format!("{at}.key"), Problem::Required("must be specified".into()));
+    }
+    let values = texts(&requirement["values"]);
+    match (text("operator"), values.is_empty()) {
+        ("In" | "NotIn", true) => {
+            let why = "must be specified when `operator` is 'In' or 'NotIn'";
+            add(format!("{at}.values"), Problem::Required(why.into()));
+        }
+        ("Exists" | "DoesNotExist", false) => {
+            let why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
+            add(format!("{at}.values"), Problem::Forbidden(why.into()));
+        }
+        _ => {}
+    }
+    if of_fields {
+        return;
+    }
+    for why in naming::qualified(key) {
+        add(format!("{at}.key"), Problem::Invalid(key.into(), why));
+    }
+    for (index, value) in values.iter().enumerate() {
+        for why in naming::label_value(value) {
+            add(
+                format!("{at}.values[{index}]"),
+                Problem::Invalid(value.as_str().into(), why),
+            );
+        }
+    }
+}
+
+/// What is said of selectors that nobody understands; RBAC does not look at them anyway.
+fn selector_errors(attributes: &Value) -> String {
+    let mut errors = Vec::new();
+    for kind in ["fieldSelector", "labelSelector"] {
+        let selector = &attributes[kind];
+        let raw = selector["rawSelector"].as_str().unwrap_or_default();
+        let requirements = selector["requirements"].as_array().map_or(&[][..], Vec::as_slice);
+        let understood = requirements.iter().filter(|one| is_understood(one, kind)).count();
+        let raw_is_bad = !raw.is_empty()
+            && match kind {
+                "fieldSelector" => !selector::are_fields(raw),
+                _ => !selector::are_labels(raw),
+            };
+        if raw_is_bad || understood < requirements.len() {
+            let partly = if understood > 0 { "partially " } else { "" };
+            errors.push(format!(
+                "spec.resourceAttributes.{kind} {partly}ignored due to parse error"
+            ));
+        }
+    }
+    errors.join("; ")
+}
+
+fn is_understood(requirement: &Value, kind: &str) -> bool {
+    let operator = requirement["operator"].as_str().unwrap_or_default();
+    match kind {
+        "fieldSelector" => matches!(operator, "In" | "NotIn") && texts(&requirement["values"]).len() == 1,
+        _ => matches!(operator, "In" | "NotIn" | "Exists" | "DoesNotExist"),
+    }
+}

@@ -1,0 +1,203 @@
+//! When a job counts as failed, or as done before all of it is.
+
+use serde_json::Value;
+
+use super::super::findings::{Findings, list, text};
+use crate::{internals, naming, schema::Problem, trail::Trail};
+
+const ACTIONS: [&str; 4] = ["Count", "FailIndex", "FailJob", "Ignore"];
+
+pub(super) fn check(spec: &Value, path: &Trail<'_>, findings: &mut Findings) {
+    if !spec["podFailurePolicy"].is_null() {
+        let path = path.at("podFailurePolicy");
+        let path = path.at("rules");
+        for (index, rule) in list(&spec["podFailurePolicy"]["rules"]).iter().enumerate() {
+            check_failure(spec, rule, &path.item(index), findings);
+        }
+    }
+    let success = &spec["successPolicy"];
+    if !success.is_null() {
+        let path = path.at("successPolicy");
+        if spec["completionMode"] == "Indexed" {
+            check_success(spec, &path.at("rules"), findings);
+        } else {
+            let why = "requires indexed completion mode".to_owned();
+            findings.add(
+                path,
+                Problem::InvalidText(internals::shown("SuccessPolicy", success), why),
+            );
+        }
+    }
+    let replacement = &spec["podReplacementPolicy"];
+    let policies: &[&str] = if spec["podFailurePolicy"].is_null() {
+        &["Failed", "TerminatingOrFailed"]
+    } else {
+        &["Failed"]
+    };
+    findings.one_of_if_given(path.at("podReplacementPolicy"), replacement, policies);
+}
+
+fn check_failure(spec: &Value, rule: &Value, path: &Trail<'_>, findings: &mut Findings) {
+    match text(&rule["action"]) {
+        "" => {
+            let why = "valid values: [\"Count\" \"FailIndex\" \"FailJob\" \"Ignore\"]";
+            findings.required(path.at("action"), why);
+        }
+        "FailIndex" => {
+            if spec["backoffLimitPerIndex"].is_null() {
+                let why = "requires the backoffLimitPerIndex to be set";
+                findings.invalid(path.at("action"), "FailIndex", why);
+            }
+        }
+        _ => findings.one_of(path.at("action"), &rule["action"], &ACTIONS),
+    }
+    let (codes, conditions) = (&rule["onExitCodes"], list(&rule["onPodConditions"]));
+    if !codes.is_null() {
+        check_codes(spec, codes, &path.at("onExitCodes"), findings);
+    }
+    for (index, condition) in conditions.iter().enumerate() {
+        let path = path.at("onPodConditions");
+        let path = path.item(index);
+        let kind = text(&condition["type"]);
+        findings.named(path.at("type"), kind, naming::qualified(kind));
+        findings.one_of(
+            path.at("status"),
+            &condition["status"],
+            &["False", "True", "Unknown"],
+        );
+    }
+    let why = match (codes.is_null(), conditions.is_empty()) {
+        (false, false) => "specifying both OnExitCodes and OnPodConditions is not supported",
+        (true, true) => "specifying one of OnExitCodes and OnPodConditions is required",
+        _ => return,
+    };
+    findings.add(path, Problem::InvalidText(String::new(), why.to_owned()));
+}
+
+fn check_codes(spec: &Value, codes: &Value, path: &Trail<'_>, findings: &mut Findings) {
+    if text(&codes["operator"]).is_empty() {
+        findings.required(path.at("operator"), "valid values: [\"In\" \"NotIn\"]");
+    } else {
+        findings.one_of(path.at("operator"), &codes["operator"], &["In", "NotIn"]);
+    }
+    let pod = &spec["template"]["spec"];
+    if let Some(name) = codes["containerName"].as_str()
+        && !["containers", "initContainers"]
+            .iter()
+            .flat_map(|kind| list(&pod[*kind]))
+            .any(|container| container["name"] == name)
+    {
+        let why = "must be one of the container or initContainer names in the pod template";
+        findings.invalid(path.at("containerName"), name, why);
+    }
+    let (values, path) = (list(&codes["values"]), path.at("values"));
+    if values.is_empty() {
+        findings.invalid(path, Value::Array(Vec::new()), "at least one value is required");
+    }
+    for (index, value) in values.iter().enumerate() {
+        if codes["operator"] == "In" && *value == 0 {
+            findings.invalid(path.item(index), 0, "must not be 0 for the In operator");
+        }
+        if values[..index].contains(value) {
+            findings.duplicate(path.item(index), value.clone());
+        }
+    }
+    if !values.is_sorted_by_key(serde_json::Value::as_i64) {
+        findings.invalid(path, values.to_vec(), "must be ordered");
+    }
+}
+
+fn check_success(spec: &Value, path: &Trail<'_>, findings: &mut Findings) {
+    let rules = list(&spec["successPolicy"]["rules"]);
+    if rules.is_empty() {
+        let why = "at least one rules must be specified when the successPolicy is specified";
+        findings.required(path, why);
+    }
+    let completions = spec["completions"].as_i64().unwrap_or(0);
+    for (index, rule) in rules.iter().enumerate() {
+        let path = path.item(index);
+        let (count, indexes) = (rule["succeededCount"].as_i64(), rule["succeededIndexes"].as_str());
+        if count.is_none() && indexes.is_none() {
+            let why = "at least one of succeededCount or succeededIndexes must be specified";
+            findings.required(path, why);
+        }
+        let mut total = None;
+        if let Some(indexes) = indexes {
+            match count_indexes(indexes, completions) {
+                Ok(count) => total = Some(count),
+                Err(why) => {
+                    let why = format!("error parsing succeededIndexes: {why}");
+                    findings.invalid(path.at("succeededIndexes"), indexes, &why);
+                    total = Some(0);
+                }
+            }
+        }
+        let Some(count) = count else { continue };
+        let field = path.at("succeededCount");
+        findings.not_negative(field, &rule["succeededCount"]);
+        if count > completions {
+            let why =
+                format!("must be less than or equal to {completions} (the number of specified completions)");
+            findings.invalid(field, count, &why);
+        }
+        if let Some(total) = total.filter(|total| count > *total) {
+            let why = format!(
+                "must be less than or equal to {total} (the number of indexes in the specified succeededIndexes field)"
+            );
+            findings.invalid(field, count, &why);
+        }
+    }
+}
+
+/// How many indexes `1,3-5` names.
+fn count_indexes(text: &str, completions: i64) -> Result<i64, String> {
+    let parse = |text: &str| -> Result<i64, String> {
+        let index: i64 = text
+            .parse()
+            .map_err(|_| format!("cannot convert string to integer for index: {text:?}"))?;
+        if index >= completions {
+            return Err(format!("too large index: {text:?}"));
+        }
+        Ok(index)
+    };
+    let (mut total, mut last) = (0, None);
+    for part in text.split(',').filter(|_| !text.is_empty()) {
+        if part.matches('-').count() > 1 {
+            return Err(format!(
+                "the fragment {part:?} violates the requirement that an index interval can have at most two parts separated by '-'"
+            ));
+        }
+        let (first, end) = match part.split_once('-') {
+            Some((first, end)) => {
+                let (first, end) = (parse(first)?, parse(end)?);
+                if first >= end {
+                    return Err(format!("non-increasing order, previous: {first}, current: {end}"));
+                }
+                (first, end)
+            }
+            None => (parse(part)?, parse(part)?),
+        };
+        if let Some(last) = last.filter(|last| *last >= first) {
+            return Err(format!(
+                "non-increasing order, previous: {last}, current: {first}"
+            ));
+        }
+        total += end - first + 1;
+        last = Some(end);
+    }
+    Ok(total)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn indexes_are_counted_in_order() {
+        assert_eq!(count_indexes("", 5), Ok(0));
+        assert_eq!(count_indexes("1,3-4", 5), Ok(3));
+        for bad in ["5", "x", "3-1", "2,1", "1-2-3", "1-"] {
+            assert!(count_indexes(bad, 5).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! What of a pod may change: images, a nearer deadline, more tolerations, fewer gates.
+
+use serde_json::Value;
+
+use super::{
+    super::{
+        findings::{Findings, entries, list, text},
+        immutable::without_nulls,
+    },
+    names,
+};
+use crate::{internals, trail::Trail};
+
+const FIXED: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
+
+pub(in super::super) fn check(pod: &Value, old: &Value, findings: &mut Findings) {
+    names::check_deletion_cost(pod, findings);
+    let (spec, old) = (&pod["spec"], &old["spec"]);
+    if spec == old {
+        return;
+    }
+    let added_or_removed = ["containers", "initContainers"]
+        .into_iter()
+        .find(|kind| list(&spec[*kind]).len() != list(&old[*kind]).len());
+    if let Some(kind) = added_or_removed {
+        // There is nothing to compare any further.
+        let why = "pod updates may not add or remove containers";
+        findings.forbidden(format_args!("spec.{kind}"), why);
+        return;
+    }
+    check_images(spec, findings);
+    if !check_deadline(spec, old, findings) {
+        return;
+    }
+    check_gates(spec, old, findings);
+    let before = findings.count();
+    check_narrowing(spec, old, findings);
+    let same = with_free_fields_of(spec, old);
+    if findings.count() == before && without_nulls(&same) != without_nulls(old) {
+        let difference = internals::difference("PodSpec", old, &same);
+        findings.forbidden("spec", &format!("{FIXED}\n{difference}"));
+    }
+}
+
+fn check_images(spec: &Value, findings: &mut Findings) {
+    for kind in ["containers", "initContainers"] {
+        let path = Trail::from_root("spec");
+        let path = path.at(kind);
+        for (index, container) in list(&spec[kind]).iter().enumerate() {
+            let (image, path) = (text(&container["image"]), path.item(index));
+            findings.given(path.at("image"), &container["image"]);
+            if image.trim() != image {
+                let why = "must not have leading or trailing whitespace";
+                findings.invalid(path.at("image"), image, why);
+            }
+        }
+    }
+}
+
+/// Says whether there is more to look at.
+fn check_deadline(spec: &Value, old: &Value, findings: &mut Findings) -> bool {
+    let (field, now) = (
+        "spec.activeDeadlineSeconds",
+        spec["activeDeadlineSeconds"].as_i64(),
+    );
+    match (now, old["activeDeadlineSeconds"].as_i64()) {
+        (None, Some(_)) => {
+            let why = "must not update from a positive integer to nil value";
+            findings.invalid(field, Value::Null, why);
+            true
+        }
+        (Some(now), _) if !(0..=i64::from(i32::MAX)).contains(&now) => {
+            findings.invalid(field, now, "must be between 0 and 2147483647, inclusive");
+            false
+        }
+        (Some(now), Some(before)) if now > before => {
+            findings.invalid(field, now, "must be less than or equal to previous value");
+            false
+        }
+        _ => true,
+    }
+}
+
+/// Gates open, and stay open.
+fn check_gates(spec: &Value, old: &Value, findings: &mut Findings) {
+    for (index, gate) in list(&spec["schedulingGates"]).iter().enumerate() {
+        if !list(&old["schedulingGates"]).contains(gate) {
+            let why = format!(
+                "only deletion is allowed, but found new scheduling gate '{}'",
+                text(&gate["name"])
+            );
+            findings.forbidden(format_args!("spec.schedulingGates[{index}].name"), &why);
+        }
+    }
+}
+
+/// A pod that waits at a gate has been promised to no node: where it may go can be narrowed.
+fn check_narrowing(spec: &Value, old: &Value, findings: &mut Findings) {
+    if list(&old["schedulingGates"]).is_empty() {
+        return;
+    }
+    let kept = entries(&old["nodeSelector"]).all(|(key, value)| spec["nodeSelector"].get(key) == Some(value));
+    if !kept {
+        let why = "only additions to spec.nodeSelector are allowed (no mutations or deletions)";
+        findings.invalid("spec.nodeSelector", spec["nodeSelector"].clone(), why);
+    }
+}
+
+/// The new specification with the old one's values where a change is allowed.
+fn with_free_fields_of(spec: &Value, old: &Value) -> Value {
+    let mut same = spec.clone();
+    for kind in ["containers", "initContainers"] {
+        let containers = same[kind].as_array_mut().into_iter().flatten();
+        for (container, before) in containers.zip(list(&old[kind])) {
+            container["image"] = before["image"].clone();
+        }
+    }
+    let mut keep = |key: &str| match (&old[key], same.as_object_mut()) {
+        (Value::Null, Some(fields)) => drop(fields.remove(key)),
+        (before, Some(fields)) => drop(fields.insert(key.to_owned(), before.clone())),
+        _ => {}
+    };
+    keep("activeDeadlineSeconds");
+    keep("schedulingGates");
+    if only_added(&spec["tolerations"], &old["tolerations"]) {
+        keep("tolerations");
+    }
+    let grace = "terminationGracePeriodSeconds";
+    if spec[grace] == 1 && old[grace].as_i64().is_some_and(|before| before < 0) {
+        keep(grace);
+    }
+    if !list(&old["schedulingGates"]).is_empty() {
+        keep("nodeSelector");
+        keep("affinity");
+    }
+    same
+}
+
+/// Whether all old tolerations are still there; for how long they hold does not matter.
+fn only_added(now: &Value, before: &Value) -> bool {
+    let lasting = |toleration: &Value| {
+        let mut toleration = toleration.clone();
+        if let Some(fields) = toleration.as_object_mut() {
+            fields.remove("tolerationSeconds");
+        }
+        toleration
+    };
+    let now: Vec<_> = list(now).iter().map(lasting).collect();
+    list(before)
+        .iter()
+        .all(|toleration| now.contains(&lasting(toleration)))
+}

@@ -1,0 +1,281 @@
+//! A pod's containers: image, ports, mounts, and how they are started again.
+
+use serde_json::Value;
+
+use super::{
+    super::findings::{Findings, is_repeated, list, text},
+    Pod, env, probes, resources, security,
+};
+use crate::{naming, schema::Problem, trail::Trail};
+
+pub(super) fn check(pod: &Pod<'_>, path: &Trail<'_>, findings: &mut Findings) {
+    let regular = list(&pod.spec["containers"]);
+    let place = path.at("containers");
+    if regular.is_empty() {
+        findings.required(place, "");
+    }
+    for (index, container) in regular.iter().enumerate() {
+        let path = place.item(index);
+        check_common(pod, container, &path, findings);
+        if is_repeated(regular, index, |other| text(&other["name"])) {
+            findings.duplicate(path.at("name"), text(&container["name"]));
+        }
+        probes::check(pod, container, &path, findings);
+        check_restart(container, &path, findings);
+    }
+    check_host_port_conflicts(regular, &place, findings);
+    let initial = list(&pod.spec["initContainers"]);
+    let place = path.at("initContainers");
+    for (index, container) in initial.iter().enumerate() {
+        let path = place.item(index);
+        check_common(pod, container, &path, findings);
+        check_restart(container, &path, findings);
+        let name = text(&container["name"]);
+        let taken = regular.iter().any(|other| text(&other["name"]) == name)
+            || (!name.is_empty() && is_repeated(initial, index, |other| text(&other["name"])));
+        if taken {
+            findings.duplicate(path.at("name"), name);
+        }
+        // They run one after another.
+        check_host_port_conflicts(std::slice::from_ref(container), &place, findings);
+        if container["restartPolicy"] == "Always" {
+            probes::check(pod, container, &path, findings);
+        } else {
+            check_passing(container, &path, findings);
+        }
+    }
+}
+
+/// What a container that ends before the others begin has no use for.
+fn check_passing(container: &Value, path: &Trail<'_>, findings: &mut Findings) {
+    for key in ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"] {
+        if !container[key].is_null() {
+            let why = "may not be set for init containers without restartPolicy=Always";
+            findings.forbidden(path.at(key), why);
+        }
+    }
+    for (index, policy) in list(&container["resizePolicy"]).iter().enumerate() {
+        if policy["restartPolicy"] == "RestartContainer" {
+            let field = path.at("resizePolicy");
+            let why = "must not be set to 'RestartContainer' for non-sidecar initContainers";
+            findings.invalid(field.item(index).at("restartPolicy"), "RestartContainer", why);
+        }
+    }
+}
+
+fn check_common(pod: &Pod<'_>, container: &Value, path: &Trail<'_>, findings: &mut Findings) {
+    if findings.given(path.at("name"), &container["name"]) {
+        let name = text(&container["name"]);
+        findings.named(path.at("name"), name, naming::label(name));
+    }
+    let image = text(&container["image"]);
+    if image.is_empty() {
+        findings.required(path.at("image"), "");
+    } else if !pod.is_template && image.trim() != image {
+        let why = "must not have leading or trailing whitespace";
+        findings.invalid(path.at("image"), image, why);
+    }
+    let policies = ["File", "FallbackToLogsOnError"];
+    findings.one_of(
+        path.at("terminationMessagePolicy"),
+        &container["terminationMessagePolicy"],
+        &policies,
+    );
+    check_ports(&container["ports"], &path.at("ports"), findings);
+    env::check(container, path, findings);
+    check_mounts(pod, container, &path.at("volumeMounts"), findings);
+    check_devices(pod, container, &path.at("volumeDevices"), findings);
+    let policies = ["Always", "IfNotPresent", "Never"];
+    findings.one_of(
+        path.at("imagePullPolicy"),
+        &container["imagePullPolicy"],
+        &policies,
+    );
+    resources::check(&container["resources"], &path.at("resources"), findings);
+    resources::check_resizing(pod, container, &path.at("resizePolicy"), findings);
+    security::check_container(pod, container, &path.at("securityContext"), findings);
+}
+
+fn check_ports(ports: &Value, path: &Trail<'_>, findings: &mut Findings) {
+    let ports = list(ports);
+    for (index, port) in ports.iter().enumerate() {
+        let path = path.item(index);
+        let name = text(&port["name"]);
+        if !name.is_empty() {
+            findings.named(path.at("name"), name, naming::port_name(name));
+            if is_repeated(ports, index, |port| text(&port["name"])) {
+                findings.duplicate(path.at("name"), name);
+            }
+        }
+        match port["containerPort"].as_i64().unwrap_or(0) {
+            0 => findings.required(path.at("containerPort"), ""),
+            number => findings.port_number(path.at("containerPort"), number),
+        }
+        if let Some(number) = port["hostPort"].as_i64().filter(|number| *number != 0) {
+            findings.port_number(path.at("hostPort"), number);
+        }
+        findings.one_of(path.at("protocol"), &port["protocol"], &["SCTP", "TCP", "UDP"]);
+    }
+}
+
+/// A port of the node is one container's.
+fn check_host_port_conflicts(containers: &[Value], path: &Trail<'_>, findings: &mut Findings) {
+    for (index, container) in containers.iter().enumerate() {
+        let ports = list(&container["ports"]);
+        let path = path.item(index);
+        for (place, port) in ports.iter().enumerate() {
+            let Some(own) = host_port(port) else { continue };
+            let earlier = containers[..index].iter().flat_map(|other| list(&other["ports"]));
+            if earlier
+                .chain(&ports[..place])
+                .any(|other| host_port(other) == Some(own))
+            {
+                let (protocol, ip, number) = own;
+                let field = path.at("ports");
+                findings.duplicate(
+                    field.item(place).at("hostPort"),
+                    format!("{protocol}/{ip}/{number}"),
+                );
+            }
+        }
+    }
+}
+
+/// What of the node a port takes, if it takes any.
+fn host_port(port: &Value) -> Option<(&str, &str, i64)> {
+    let number = port["hostPort"].as_i64().filter(|number| *number != 0)?;
+    Some((text(&port["protocol"]), text(&port["hostIP"]), number))
+}
+
+/// Whether a pod's volume of this name is a claim; none where there is no such volume.
+fn is_claim(pod: &Pod<'_>, name: &str) -> Option<bool> {
+    if pod.claims.iter().any(|claim| claim["metadata"]["name"] == name) {
+        return Some(true);
+    }
+    let volume = list(&pod.spec["volumes"])
+        .iter()
+        .find(|volume| text(&volume["name"]) == name)?;
+    Some(!volume["persistentVolumeClaim"].is_null() || !volume["ephemeral"].is_null())
+}
+
+fn check_mounts(pod: &Pod<'_>, container: &Value, path: &Trail<'_>, findings: &mut Findings) {
+    let (mounts, devices) = (
+        list(&container["volumeMounts"]),
+        list(&container["volumeDevices"]),
+    );
+    for (index, mount) in mounts.iter().enumerate() {
+        let item = path.item(index);
+        let (name, target) = (text(&mount["name"]), text(&mount["mountPath"]));
+        findings.given(item.at("name"), &mount["name"]);
+        if is_claim(pod, name).is_none() {
+            findings.add(item.at("name"), Problem::NotFound(name.into()));
+        }
+        findings.given(item.at("mountPath"), &mount["mountPath"]);
+        if is_repeated(mounts, index, |mount| text(&mount["mountPath"])) {
+            findings.invalid(item.at("mountPath"), target, "must be unique");
+        }
+        if devices.iter().any(|device| text(&device["name"]) == name) {
+            let why = "must not already exist in volumeDevices";
+            findings.invalid(item.at("name"), name, why);
+        }
+        if devices.iter().any(|device| text(&device["devicePath"]) == target) {
+            let why = "must not already exist as a path in volumeDevices";
+            findings.invalid(item.at("mountPath"), target, why);
+        }
+        let (part, pattern) = (text(&mount["subPath"]), text(&mount["subPathExpr"]));
+        findings.inner_path(path.at("subPath"), part);
+        if !pattern.is_empty() && !part.is_empty() {
+            let why = "subPathExpr and subPath are mutually exclusive";
+            findings.invalid(item.at("subPathExpr"), pattern, why);
+        }
+        findings.inner_path(path.at("subPathExpr"), pattern);
+        check_propagation(container, mount, path, findings);
+    }
+}
+
+fn check_propagation(container: &Value, mount: &Value, path: &Trail<'_>, findings: &mut Findings) {
+    let propagation = &mount["mountPropagation"];
+    let modes = ["Bidirectional", "HostToContainer", "None"];
+    findings.one_of_if_given(path.at("mountPropagation"), propagation, &modes);
+    if *propagation == "Bidirectional" && container["securityContext"]["privileged"] != true {
+        let why = "Bidirectional mount propagation is available only to privileged containers";
+        findings.forbidden(path.at("mountPropagation"), why);
+    }
+    let (recursive, field) = (&mount["recursiveReadOnly"], path.at("recursiveReadOnly"));
+    findings.one_of_if_given(field, recursive, &["Disabled", "Enabled", "IfPossible"]);
+    if matches!(text(recursive), "Enabled" | "IfPossible") {
+        if mount["readOnly"] != true {
+            findings.forbidden(field, "may only be specified when readOnly is true");
+        }
+        if !matches!(text(propagation), "" | "None") {
+            let why = "may only be specified when mountPropagation is None or not specified";
+            findings.forbidden(field, why);
+        }
+    }
+}
+
+fn check_devices(pod: &Pod<'_>, container: &Value, path: &Trail<'_>, findings: &mut Findings) {
+    let (mounts, devices) = (
+        list(&container["volumeMounts"]),
+        list(&container["volumeDevices"]),
+    );
+    for (index, device) in devices.iter().enumerate() {
+        let path = path.item(index);
+        let (name, target) = (text(&device["name"]), text(&device["devicePath"]));
+        if findings.given(path.at("name"), &device["name"])
+            && is_repeated(devices, index, |device| text(&device["name"]))
+        {
+            findings.invalid(path.at("name"), name, "must be unique");
+        }
+        match is_claim(pod, name) {
+            None => findings.add(path.at("name"), Problem::NotFound(name.into())),
+            Some(false) => {
+                let why =
+                    "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode";
+                findings.invalid(path.at("name"), name, why);
+            }
+            Some(true) => {}
+        }
+        findings.given(path.at("devicePath"), &device["devicePath"]);
+        if is_repeated(devices, index, |device| text(&device["devicePath"])) {
+            findings.invalid(path.at("devicePath"), target, "must be unique");
+        }
+        if target.split('/').any(|part| part == "..") {
+            findings.invalid(path.at("devicePath"), target, "can not contain backsteps ('..')");
+        }
+        if mounts.iter().any(|mount| text(&mount["name"]) == name) {
+            let why = "must not already exist in volumeMounts";
+            findings.invalid(path.at("name"), name, why);
+        }
+        if mounts.iter().any(|mount| text(&mount["mountPath"]) == target) {
+            let why = "must not already exist as a path in volumeMounts";
+            findings.invalid(path.at("devicePath"), target, why);
+        }
+    }
+}
+
+/// When a container is started again, if it decides that for itself.
+fn check_restart(container: &Value, path: &Trail<'_>, findings: &mut Findings) {
+    let (policy, rules) = (
+        &container["restartPolicy"],
+        list(&container["restartPolicyRules"]),
+    );
+    if policy.is_null() && !rules.is_empty() {
+        let why = "must specify restartPolicy when restart rules are used";
+        findings.required(path.at("restartPolicy"), why);
+    }
+    let policies = ["Always", "Never", "OnFailure"];
+    findings.one_of_if_given(path.at("restartPolicy"), policy, &policies);
+    for (index, rule) in rules.iter().enumerate() {
+        let field = path.at("restartPolicyRules");
+        let field = field.item(index);
+        findings.one_of(field.at("action"), &rule["action"], &["Restart"]);
+        let codes = field.at("exitCodes");
+        if rule["exitCodes"].is_null() {
+            findings.required(codes, "must be specified");
+        } else {
+            let operators = ["In", "NotIn"];
+            findings.one_of(codes.at("operator"), &rule["exitCodes"]["operator"], &operators);
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! How a server is made, and what it begins with.
+
+use std::{collections::HashMap, sync::Arc};
+
+use jiff::Timestamp;
+use serde_json::json;
+use tokio::sync::Semaphore;
+use windlass_rights::Recorder;
+
+use super::Server;
+use crate::{
+    admission::Accounts,
+    auth::{Door, Guard, Modes, Policy, Signatures, User},
+    limits,
+    logs::Printed,
+    media::Encoding,
+    registry::Registry,
+    request::Target,
+    storage::{Memory, Storage},
+    verbs::{Api, WriteOptions},
+    world::World,
+};
+
+/// The namespaces that every cluster has, in the order in which a real server makes them.
+const NAMESPACES: [&str; 4] = ["kube-system", "kube-public", "default", "kube-node-lease"];
+
+/// How a server is made; see [`Server::builder`].
+#[derive(Default)]
+#[must_use]
+pub struct Builder {
+    storage: Option<Box<dyn Storage>>,
+    seed: Option<u64>,
+    epoch: Option<Timestamp>,
+    watchers: Option<usize>,
+    accounts: Accounts,
+    access: Access,
+    tokens: HashMap<Box<str>, Arc<User>>,
+    recorder: Option<Recorder>,
+}
+
+/// Whether anybody looks at what users may do.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Access {
+    #[default]
+    Open,
+    Rbac,
+}
+
+impl Builder {
+    /// Keeps objects here. Default: in memory, gone with the server.
+    pub fn storage(mut self, storage: impl Storage) -> Self {
+        self.storage = Some(Box::new(storage));
+        self
+    }
+
+    /// Fixes every uid and generated name. Default: different for each server.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// The time at which the server starts; it runs on with tokio's clock. Default: the system's time.
+    pub fn epoch(mut self, epoch: Timestamp) -> Self {
+        self.epoch = Some(epoch);
+        self
+    }
+
+    /// How many watches may be open at once; the next one is told to try again later (429). Default: 10,000.
+    pub fn watchers(mut self, limit: usize) -> Self {
+        self.watchers = Some(limit);
+        self
+    }
+
+    /// Takes pods whose service account does not exist, as `--disable-admission-plugins=ServiceAccount` makes a real
+    /// server do: for those who run no controller that makes the account `default` in every namespace. Default: such
+    /// pods are refused.
+    pub fn without_service_accounts(mut self) -> Self {
+        self.accounts = Accounts::Ignored;
+        self
+    }
+
+    /// Users may do what roles and bindings say, and begins with those that every cluster has. What this server is asked
+    /// directly, in the process, is asked by an administrator; see [`Server::guarded`], [`Server::as_user`] and
+    /// [`Server::serve`] for others. Default: everybody may do everything.
+    pub fn rbac(mut self) -> Self {
+        self.access = Access::Rbac;
+        self
+    }
+
+    /// Takes this bearer token as a user's. Default: no tokens but those that service accounts get.
+    pub fn token(mut self, token: &str, user: User) -> Self {
+        self.tokens.insert(token.into(), Arc::new(user));
+        self
+    }
+
+    /// Notes who uses which rights. Default: nobody does.
+    pub fn recorder(mut self, recorder: Recorder) -> Self {
+        self.recorder = Some(recorder);
+        self
+    }
+
+    /// A server that serves.
+    pub fn build(self) -> Server {
+        let world = World::new(self.epoch, self.seed);
+        let storage = self.storage.unwrap_or_else(|| Box::new(Memory::default()));
+        let guard = Guard {
+            policy: (self.access == Access::Rbac).then(|| Policy::new(&*storage)),
+            tokens: self.tokens,
+            signatures: Signatures::new(world.secret()),
+            modes: Modes::default(),
+            recorder: self.recorder,
+            aggregating: parking_lot::Mutex::new(()),
+        };
+        let api = Arc::new(Api {
+            guard,
+            storage,
+            registry: Registry::new(),
+            world,
+            watchers: Arc::new(Semaphore::new(
+                self.watchers
+                    .unwrap_or(limits::WATCHERS)
+                    .min(Semaphore::MAX_PERMITS),
+            )),
+            definitions: parking_lot::Mutex::new(()),
+            allotting: parking_lot::Mutex::new(()),
+            accounts: self.accounts,
+            printed: Printed::default(),
+        });
+        api.start();
+        let door = Door::Trusted(Arc::new(User::administrator()));
+        Server { api, door }
+    }
+}
+
+impl Api {
+    /// Fills in what every cluster has, and serves what the stored definitions define.
+    fn start(&self) {
+        let catalogue = self.registry.catalogue();
+        let namespaces = catalogue.find("", "v1", "namespaces").expect("built in");
+        for name in NAMESPACES {
+            let target = Target {
+                resource: namespaces.clone(),
+                namespace: "".into(),
+                name: "".into(),
+                subresource: "".into(),
+                legacy_watch: false,
+            };
+            let body = json!({"metadata": {"name": name}}).to_string();
+            // On a storage that was used before they are there already.
+            let _ = self.create(&target, &WriteOptions::own(), body.as_bytes(), Encoding::Json);
+        }
+        self.load_definitions();
+        self.seed_policy();
+    }
+}

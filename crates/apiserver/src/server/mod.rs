@@ -1,0 +1,209 @@
+//! The server as a `tower` service: requests in, answers out, no socket needed.
+
+mod builder;
+mod documents;
+mod respond;
+mod routes;
+
+use std::{
+    convert::Infallible,
+    panic::AssertUnwindSafe,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use futures::{FutureExt, future::BoxFuture};
+use http::{HeaderName, HeaderValue, Method, Request, Response, header, request::Parts};
+
+pub use builder::Builder;
+use respond::{refusal, warn};
+use windlass_rights::Access;
+
+use crate::{
+    auth::{Caller, Door, Peer, User},
+    body::Body,
+    gzip, limits,
+    logs::Logs,
+    media::Encoding,
+    request::Query,
+    status::Status,
+    verbs::Api,
+};
+
+/// What a request and its answer are called in logs, by the client or else by the server.
+const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+
+/// The state that all clones of a server, and all its open watches, share.
+pub(crate) type Shared = Arc<Api>;
+
+/// A Kubernetes API server inside the process.
+///
+/// It is a [`tower::Service`]: `kube::Client::new(Server::new(), "default")` talks to it without a socket.
+/// Clones share everything; the state is gone with the last of them.
+#[derive(Clone)]
+pub struct Server {
+    api: Shared,
+    door: Door,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Server {
+    /// An empty server, with the namespaces that every cluster has.
+    pub fn new() -> Self {
+        Self::builder().build()
+    }
+
+    /// A server with other than the default parts.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// What the containers of its pods print: nobody runs them here, so that whoever does must say.
+    pub fn logs(&self) -> Logs {
+        Logs::new(self.api.clone())
+    }
+
+    /// The same server, asked by this user: no proof is needed, but with [`Builder::rbac`] the rights are.
+    #[must_use]
+    pub fn as_user(&self, user: User) -> Self {
+        Self {
+            api: self.api.clone(),
+            door: Door::Trusted(Arc::new(user)),
+        }
+    }
+
+    /// The same server as strangers find it: a request is made by whom its `Authorization` header proves, or by nobody in
+    /// particular.
+    #[must_use]
+    pub fn guarded(&self) -> Self {
+        self.behind(Peer::Unknown)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn api(&self) -> &Shared {
+        &self.api
+    }
+
+    /// The same server for whoever is at the other end of a connection. Without RBAC, nobody is asked for proof.
+    pub(crate) fn behind(&self, peer: Peer) -> Self {
+        let door = match (&self.api.guard.policy, &self.door) {
+            (Some(_), Door::Trusted(_)) => Door::Guarded(peer),
+            (_, door) => door.clone(),
+        };
+        Self {
+            api: self.api.clone(),
+            door,
+        }
+    }
+
+    async fn answer<B>(self, request: Request<B>) -> Response<Body>
+    where
+        B: http_body::Body + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let (parts, body) = request.into_parts();
+        // A panic is a bug of this server; it costs its client one answer, and nobody else anything.
+        let work = AssertUnwindSafe(self.in_time(&parts, body)).catch_unwind();
+        let answer = work.await.unwrap_or_else(|_| {
+            tracing::error!(method = %parts.method, path = parts.uri.path(), "a request panicked");
+            Err(Status::internal("the request could not be handled"))
+        });
+        let mut response = answer.unwrap_or_else(|status| {
+            // A client that reads YAML gets its refusals in YAML too.
+            let encoding = Encoding::of_refusal(&parts.headers);
+            refusal(&status, encoding)
+        });
+        let audit_id = parts.headers.get(AUDIT_ID).cloned();
+        let audit_id = audit_id.or_else(|| HeaderValue::from_str(&self.api.world.audit_id()).ok());
+        if let Some(audit_id) = audit_id {
+            response.headers_mut().insert(AUDIT_ID, audit_id);
+        }
+        if gzip::is_taken(&parts.headers) && !parts.uri.path().starts_with(documents::OPENAPI) {
+            response = gzip::packed(response);
+        }
+        if parts.method == Method::HEAD {
+            *response.body_mut() = Body::whole(Bytes::new());
+        }
+        response
+    }
+
+    /// Ends what takes too long. A watch is answered at once, and has a length of its own.
+    async fn in_time<B>(&self, parts: &Parts, body: B) -> Result<Response<Body>, Status>
+    where
+        B: http_body::Body + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let query = Query::parse(parts.uri.query());
+        let limit = if query.flag("watch") {
+            limits::timeout(None)?
+        } else {
+            limits::timeout(query.text("timeout"))?
+        };
+        let answer = tokio::time::timeout(limit, self.enter(parts, body)).await;
+        answer.unwrap_or_else(|_| Err(Status::timeout()))
+    }
+
+    /// Lets in whoever may do what is asked for.
+    async fn enter<B>(&self, parts: &Parts, body: B) -> Result<Response<Body>, Status>
+    where
+        B: http_body::Body + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let found = self.api.authenticate(&self.door, &parts.headers)?;
+        let access = Access::of(&parts.method, parts.uri.path(), parts.uri.query());
+        let entered = self
+            .api
+            .impersonated(found.user, &access, &parts.headers)
+            .and_then(|user| {
+                self.api.authorise(&user, &access)?;
+                Ok(Arc::new(Caller { user, access }))
+            });
+        let mut answer = match entered {
+            Ok(caller) => self.route(parts, body, &caller).await,
+            Err(status) => {
+                let mut response = refusal(&status, Encoding::of_refusal(&parts.headers));
+                let sniffing = HeaderValue::from_static("nosniff");
+                response
+                    .headers_mut()
+                    .insert(header::X_CONTENT_TYPE_OPTIONS, sniffing);
+                Ok(response)
+            }
+        };
+        if let Some(warning) = found.warning {
+            let mut response =
+                answer.unwrap_or_else(|status| refusal(&status, Encoding::of_refusal(&parts.headers)));
+            warn(&mut response, warning);
+            answer = Ok(response);
+        }
+        answer
+    }
+}
+
+impl<B> tower::Service<Request<B>> for Server
+where
+    B: http_body::Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let server = self.clone();
+        async move { Ok(server.answer(request).await) }.boxed()
+    }
+}
