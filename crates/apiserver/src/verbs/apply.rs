@@ -1,5 +1,7 @@
 //! Server-side apply: a configuration says what its applier wants, and nothing of the rest.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
@@ -8,14 +10,17 @@ use super::{
     accounts::{Kinds, blank},
     conform::{conform, judge},
     prepare::{check_revision, named, place},
+    rendered,
 };
 use crate::{
     fields::{Applied, Managed, OnConflict, Refused, Set, Versions, compare, extract},
     json,
     object::{Account, Object},
     patch::PatchKind,
+    registry::Resource,
     request::Target,
     status::Status,
+    storage::Entry,
     versions, yaml,
 };
 
@@ -43,6 +48,20 @@ impl Api {
             let old = entry.as_ref().map(|entry| versions::shown(entry, resource));
             check_kind(&config, &resource.api_version(), &resource.kind)?;
             let now = self.world.now_text();
+            if let (Some(entry), Some(old)) = (&entry, &old)
+                && repeated.is_empty()
+                && self.is_plain(resource, entry)
+                && last_applied(old).is_none()
+                && kinds
+                    .writer(&options.manager, &now)
+                    .is_repeated(old.tree(), &config, old.account().text())
+            {
+                return Ok(Answer::Object {
+                    code: 200,
+                    json: rendered(entry, resource),
+                    warnings: Vec::new(),
+                });
+            }
             let live = old.as_ref().map_or_else(|| blank(resource), Object::tree);
             let mut managed = Managed::read(old.as_ref().map_or("", |old| old.account().text()));
             if managed.is_empty() && old.is_some() {
@@ -103,6 +122,13 @@ impl Api {
             }
         }
         Err(Status::modified(resource, &target.name))
+    }
+
+    /// Whether what is stored is what is seen, at this version and with the schema of now.
+    fn is_plain(&self, resource: &Resource, seen: &Arc<Entry>) -> bool {
+        let stored = || self.storage.get(&resource.table, &seen.key);
+        !versions::is_view(resource)
+            && (!resource.custom || stored().is_some_and(|stored| Arc::ptr_eq(&stored, seen)))
     }
 
     /// Creates what is applied and not there.
