@@ -18,6 +18,7 @@ use super::{
     compare::is_same,
     extract,
     extract::extract_all,
+    fresh::{self, Unowned},
     managed::Entry,
     merge::{merge, remove, with_named},
     set::Branch,
@@ -93,8 +94,9 @@ const SERVERS_OWN: [&[&str]; 12] = [
     &["metadata", "resourceVersion"],
 ];
 
+static OWN: LazyLock<Set<'static>> = LazyLock::new(|| Set::of_paths(&SERVERS_OWN));
+
 pub(super) fn strip(set: &mut Set<'_>) {
-    static OWN: LazyLock<Set<'static>> = LazyLock::new(|| Set::of_paths(&SERVERS_OWN));
     set.subtract(&OWN);
 }
 
@@ -134,6 +136,27 @@ impl<'a, V: Versions> Writer<'a, V> {
         comparison.removed.subtract_whole(&reset);
         comparison.changed.subtract_whole(&reset);
         Ok(comparison)
+    }
+
+    /// The account of a new object as it is stored; empty where nobody owns anything.
+    pub(crate) fn account_for_new(&self, blank: &Value, new: &Value) -> Result<String, Unaccountable> {
+        let reset = self.versions.reset(self.version);
+        let unowned = Unowned {
+            alone: Some(&OWN),
+            whole: Some(&reset),
+        };
+        match fresh::write(self.shape(), blank, new, unowned) {
+            Some(fields) if fields == "{}" => Ok(String::new()),
+            Some(fields) => {
+                let entry = self.entry(Set::default());
+                let mut json = Vec::with_capacity(fields.len() + 256);
+                json.push(b'[');
+                entry.write_with(&mut json, |json| json.extend_from_slice(fields.as_bytes()));
+                json.push(b']');
+                Ok(String::from_utf8(json).expect("JSON is text"))
+            }
+            None => self.create(blank, new).map(Managed::write),
+        }
     }
 
     /// The account after an object was created, or of one of which none was kept.
@@ -212,20 +235,27 @@ impl<'a, V: Versions> Writer<'a, V> {
         if changed.is_empty() {
             return;
         }
-        let manager = self.manager(Operation::Update);
-        let now = Some(Cow::Borrowed(self.now));
-        match managed.find(&manager) {
+        let fresh = self.entry(changed);
+        match managed.find(&fresh.manager) {
             Some(place) => {
                 let entry = &mut managed.0[place];
-                entry.fields = std::mem::take(&mut entry.fields).union(changed);
-                entry.time = now;
+                entry.fields = std::mem::take(&mut entry.fields).union(fresh.fields);
+                entry.time = fresh.time;
             }
-            None => managed.0.push(Entry {
-                manager,
-                version: Cow::Borrowed(self.version),
-                time: now,
-                fields: changed,
-            }),
+            None => managed.0.push(fresh),
+        }
+    }
+
+    /// What this write owns from now on.
+    fn entry<'f>(&self, fields: Set<'f>) -> Entry<'f>
+    where
+        'a: 'f,
+    {
+        Entry {
+            manager: self.manager(Operation::Update),
+            version: Cow::Borrowed(self.version),
+            time: Some(Cow::Borrowed(self.now)),
+            fields,
         }
     }
 

@@ -368,6 +368,16 @@ proptest! {
     }
 
     #[test]
+    fn the_short_way_to_a_new_objects_account_leads_where_the_long_one_does((kinds, [blank, new]) in configs()) {
+        let writer = kinds.writer("one");
+        let empty = kinds.nothing().object;
+        for blank in [&empty, &blank] {
+            let short = writer.account_for_new(blank, &new);
+            prop_assert_eq!(short, writer.create(blank, &new).map(Managed::write));
+        }
+    }
+
+    #[test]
     fn what_was_applied_is_there((kinds, [before, config]) in configs()) {
         let state = kinds.apply(&kinds.nothing(), "other", &before);
         let state = kinds.apply(&state, "one", &config);

@@ -181,6 +181,11 @@ impl Entry<'_> {
     }
 
     fn write(&self, json: &mut Vec<u8>) {
+        self.write_with(json, |json| self.fields.write(json));
+    }
+
+    /// Writes the entry with fields that are written already.
+    pub(super) fn write_with(&self, json: &mut Vec<u8>, fields: impl FnOnce(&mut Vec<u8>)) {
         let mut field = |name: &str, text: &str| {
             json.extend_from_slice(name.as_bytes());
             serde_json::to_writer(&mut *json, text).expect("writing to memory does not fail");
@@ -196,7 +201,7 @@ impl Entry<'_> {
             field(",\"time\":", time);
         }
         json.extend_from_slice(b",\"fieldsType\":\"FieldsV1\",\"fieldsV1\":");
-        self.fields.write(json);
+        fields(json);
         if !self.manager.subresource.is_empty() {
             json.extend_from_slice(b",\"subresource\":");
             serde_json::to_writer(&mut *json, &*self.manager.subresource)

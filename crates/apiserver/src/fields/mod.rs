@@ -15,6 +15,7 @@ mod account;
 mod compare;
 mod element;
 mod extract;
+mod fresh;
 #[cfg(test)]
 mod laws;
 mod managed;

@@ -139,11 +139,10 @@ impl Api {
         let account = match Said::of(&said) {
             Said::Account(said) => writer
                 .update(blank, object.tree(), || said.clone())
-                .map(|updated| updated.unwrap_or(said)),
-            _ => writer.create(blank, object.tree()),
+                .map(|updated| updated.unwrap_or(said).write()),
+            _ => writer.account_for_new(blank, object.tree()),
         };
-        let json = account.map(Managed::write).unwrap_or_default();
-        object.set_account(Account::kept(json));
+        object.set_account(Account::kept(account.unwrap_or_default()));
     }
 
     /// Accounts for a new state of an object.
