@@ -65,9 +65,7 @@ impl Encoding {
         offered.retain(|kind| !resource.custom || !kind.contains("protobuf"));
         Err(if only_the_form {
             let offered = offered.join(", ");
-            Status::wrong_shape(&format!(
-                "only the following media types are accepted: {offered}"
-            ))
+            Status::wrong_shape(&format!("only the following media types are accepted: {offered}"))
         } else {
             Status::not_acceptable(&offered)
         })
