@@ -3,6 +3,7 @@
 //! ```text
 //! cargo run --release -p windlass-bench -- queue
 //! cargo run --release -p windlass-bench -- server
+//! cargo run --release -p windlass-bench -- server applies
 //! ```
 //!
 //! A subject is a module with a list of cases and a list of rivals; adding one is adding an arm below. Figures are only
@@ -32,6 +33,8 @@ fn main() -> anyhow::Result<()> {
         // What `bench` starts for each measurement of ours.
         ["measure", "queue", case] => queue::measure_case(case),
         ["server"] => server::bench(),
+        // One of the tables of `server`.
+        ["server", "applies"] => server::bench_applies(),
         [SERVE, ..] => server::serve(),
         _ => bail!("name a subject: `queue` or `server`"),
     }

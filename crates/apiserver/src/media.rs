@@ -94,8 +94,7 @@ impl Encoding {
             Self::Yaml => {
                 let value: Value =
                     serde_json::from_slice(&json).map_err(|e| Status::internal(e.to_string()))?;
-                let text = serde_yaml_ng::to_string(&value).map_err(|e| Status::internal(e.to_string()))?;
-                Ok(text.into())
+                Ok(yaml::to_text(&value).into())
             }
             Self::Protobuf => Err(Status::not_acceptable(&ANSWER_TYPES)),
         }
@@ -139,7 +138,7 @@ pub(crate) fn decode_options(body: &[u8], encoding: Encoding) -> Result<Value, S
         Encoding::Yaml => yaml::read(body)
             .map(|(value, _)| value)
             .map_err(Status::bad_request)?,
-        _ => decode(body, encoding, KIND)?,
+        Encoding::Protobuf => decode(body, encoding, KIND)?,
     };
     match value["kind"].as_str() {
         None | Some("" | KIND) => Ok(value),

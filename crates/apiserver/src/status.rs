@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use windlass_rights::{Access, Object};
 
-use crate::{registry::Resource, schema::FieldError};
+use crate::{fields::Conflicts, registry::Resource, schema::FieldError};
 
 /// A refusal: an HTTP status with a `Status` object as its body.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,6 +15,8 @@ pub(crate) struct Status {
     details: Option<Map<String, Value>>,
     /// What the client should know besides.
     pub(crate) warnings: Vec<String>,
+    /// Where a list could go on all the same.
+    continue_token: Option<String>,
 }
 
 impl Status {
@@ -25,6 +27,7 @@ impl Status {
             message: message.into(),
             details: None,
             warnings: Vec::new(),
+            continue_token: None,
         }
     }
 
@@ -75,6 +78,9 @@ impl Status {
         });
         if let Some(reason) = self.reason {
             status["reason"] = reason.into();
+        }
+        if let Some(token) = &self.continue_token {
+            status["metadata"]["continue"] = token.as_str().into();
         }
         if let Some(details) = &self.details {
             status["details"] = details.clone().into();
@@ -133,6 +139,35 @@ impl Status {
             resource.qualified()
         );
         Self::new(409, "Conflict", message).about(resource, name)
+    }
+
+    /// An apply that would change what others own.
+    pub(crate) fn apply_conflicts(Conflicts(conflicts): &Conflicts) -> Self {
+        let cause = |manager: &str, field: &str| {
+            let message = format!("conflict with {manager}");
+            json!({"reason": "FieldManagerConflict", "message": message, "field": field})
+        };
+        let causes: Vec<_> = conflicts
+            .iter()
+            .flat_map(|(manager, fields)| fields.iter().map(|field| cause(manager, field)))
+            .collect();
+        let message = match (&conflicts[..], causes.len()) {
+            ([(manager, fields)], 1) => {
+                format!(
+                    "Apply failed with 1 conflict: conflict with {manager}: {}",
+                    fields[0]
+                )
+            }
+            (_, count) => {
+                let mut lines = Vec::new();
+                for (manager, fields) in conflicts {
+                    lines.push(format!("conflicts with {manager}:"));
+                    lines.extend(fields.iter().map(|field| format!("- {field}")));
+                }
+                format!("Apply failed with {count} conflicts: {}", lines.join("\n"))
+            }
+        };
+        Self::new(409, "Conflict", message).with_causes(causes)
     }
 
     /// A deletion whose precondition does not hold: names the kind where others name the resource.
@@ -229,6 +264,15 @@ impl Status {
         .about(resource, name)
     }
 
+    /// A request for a token that means an account of another uid.
+    pub(crate) fn token_conflict(name: &str, said: &str, uid: &str) -> Self {
+        let message = format!(
+            "Operation cannot be fulfilled on TokenRequest.authentication.k8s.io {name:?}: the UID in the token request \
+             ({said}) does not match the UID of the service account ({uid})"
+        );
+        Self::new(409, "Conflict", message).of("authentication.k8s.io", "TokenRequest", name)
+    }
+
     /// No credentials, or none that are good.
     pub(crate) fn unauthorized() -> Self {
         Self::new(401, "Unauthorized", "Unauthorized")
@@ -283,11 +327,6 @@ impl Status {
         Self::new(403, "Forbidden", message)
             .bare()
             .of(group, resource, name)
-    }
-
-    /// Something that is not there, in words of its own.
-    pub(crate) fn no_such(group: &str, kind: &str, name: &str, message: String) -> Self {
-        Self::new(404, "NotFound", message).of(group, kind, name)
     }
 
     /// Names what it is about, as far as there is something to name.
@@ -421,6 +460,12 @@ impl Status {
         Self::new(410, "Expired", message)
     }
 
+    /// Gives the client a token to go on with.
+    pub(crate) fn with_continue(mut self, token: String) -> Self {
+        self.continue_token = Some(token);
+        self
+    }
+
     /// A list or get that asks for a revision that has not come yet.
     pub(crate) fn revision_too_large(requested: u64, current: u64) -> Self {
         Self::new(
@@ -442,6 +487,7 @@ impl Status {
             message: message.into(),
             details: None,
             warnings: Vec::new(),
+            continue_token: None,
         }
     }
 

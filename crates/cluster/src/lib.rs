@@ -41,11 +41,16 @@ mod error;
 mod existing;
 mod kubeconfig;
 mod real;
+mod recorded;
 mod sandbox;
+mod token;
+mod user;
 
 pub use assets::{ETCD_VERSION, KUBERNETES_VERSION, kubectl};
-pub use cluster::{Backend, Cluster, User};
+pub use cluster::{Backend, Cluster};
 pub use embedded::Embedded;
 pub use error::Error;
 pub use existing::Existing;
 pub use real::Real;
+pub use recorded::recorded;
+pub use user::User;

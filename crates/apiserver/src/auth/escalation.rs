@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 use windlass_rights::{Access, Rule, compact, missing};
 
-use super::{Caller, policy::no_role};
+use super::Caller;
 use crate::{object::Object, registry::Resource, status::Status, verbs::Api};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
@@ -87,7 +87,7 @@ impl Api {
         let policy = self.guard.policy.as_ref().expect("looked at before");
         let role = policy
             .role(&*self.storage, namespace, kind, name)
-            .ok_or_else(|| Status::no_such(GROUP, &kind.to_lowercase(), name, no_role(kind, name)))?;
+            .ok_or_else(|| Status::not_found(resource, name))?;
         self.holds(caller, &role.rules)
             .map_err(|why| Status::forbidden(resource, binding.name(), &why))
     }
@@ -136,14 +136,8 @@ fn gathers(role: &Object) -> bool {
 /// Whether nothing changes but what garbage collection touches.
 fn keeps_all(object: &Object, old: &Object) -> bool {
     let mut same = object.clone();
-    for key in [
-        "ownerReferences",
-        "finalizers",
-        "selfLink",
-        "managedFields",
-        "resourceVersion",
-    ] {
+    for key in ["ownerReferences", "finalizers", "selfLink", "resourceVersion"] {
         same.keep_meta(key, old);
     }
-    same == *old
+    same.tree() == old.tree()
 }

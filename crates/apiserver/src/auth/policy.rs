@@ -295,7 +295,7 @@ impl Policy {
 }
 
 /// How a role that is not there is spoken of.
-pub(super) fn no_role(kind: &str, name: &str) -> String {
+fn no_role(kind: &str, name: &str) -> String {
     format!(
         "{}.rbac.authorization.k8s.io \"{name}\" not found",
         kind.to_lowercase()

@@ -93,13 +93,13 @@ const SERVERS_OWN: [&[&str]; 12] = [
     &["metadata", "resourceVersion"],
 ];
 
-fn strip(set: &mut Set<'_>) {
+pub(super) fn strip(set: &mut Set<'_>) {
     static OWN: LazyLock<Set<'static>> = LazyLock::new(|| Set::of_paths(&SERVERS_OWN));
     set.subtract(&OWN);
 }
 
 impl<'a, V: Versions> Writer<'a, V> {
-    fn shape(&self) -> Shape<'a> {
+    pub(super) fn shape(&self) -> Shape<'a> {
         self.versions.shape(self.version).unwrap_or(Shape::Deduced)
     }
 

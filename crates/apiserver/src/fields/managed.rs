@@ -152,6 +152,14 @@ impl<'a> Managed<'a> {
         String::from_utf8(json).expect("JSON is text")
     }
 
+    /// What each manager owns.
+    #[cfg(test)]
+    pub(super) fn fields(self) -> impl Iterator<Item = (String, Set<'a>)> {
+        self.0
+            .into_iter()
+            .map(|entry| (entry.manager.name.into_owned(), entry.fields))
+    }
+
     /// Whether two accounts differ in nothing but times.
     pub(crate) fn is_same_but_for_times(&self, other: &Managed<'_>) -> bool {
         let same = |(a, b): (&Entry<'_>, &Entry<'_>)| {

@@ -15,8 +15,11 @@ mod account;
 mod compare;
 mod element;
 mod extract;
+#[cfg(test)]
+mod laws;
 mod managed;
 mod merge;
+mod repeat;
 mod scale;
 mod set;
 mod shape;

@@ -26,7 +26,7 @@ mod problem;
 mod properties;
 mod prune;
 pub(crate) mod quantity;
-mod time;
+pub(crate) mod time;
 mod validate;
 
 use std::{collections::HashMap, sync::Arc};
@@ -516,7 +516,7 @@ impl<'a> View<'a> {
 
     /// Whether it holds an object of some other kind, of which nothing is known.
     pub(crate) fn is_raw(self) -> bool {
-        self.facts().name.as_deref() == Some("io.k8s.apimachinery.pkg.runtime.RawExtension")
+        self.facts().name.as_deref() == Some("RawExtension")
     }
 
     /// Whether it says nothing of what its values look like.

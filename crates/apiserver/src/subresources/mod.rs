@@ -20,6 +20,7 @@ use crate::{
     verbs::{Answer, Api, WriteOptions, check_body_kind},
 };
 
+pub(crate) use log::has_log;
 pub(crate) use scale::ScalePaths;
 
 /// The body of a request for a subresource, read as far as its verb says.

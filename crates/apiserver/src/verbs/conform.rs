@@ -43,7 +43,7 @@ pub(super) fn conform(
     // An empty list is no list to Go's encoder, but here it has a meaning.
     let forgets = value["metadata"].get("managedFields") == Some(&Value::Array(Vec::new()));
     let mut unknown = if resource.custom {
-        crd::accept(resource, &mut value)?
+        crd::accept(resource, &mut value, source)?
     } else {
         match &resource.schema {
             Some(schema) => schema::decode(schema.view(), &mut value, source)?,

@@ -8,7 +8,7 @@ use super::{
     rendered,
 };
 use crate::{
-    limits,
+    auth, limits,
     media::Encoding,
     object::Object,
     particular,
@@ -36,6 +36,7 @@ impl Api {
             let why = "resourceVersion should not be set on objects to be created";
             return Err(remark(Status::unexplained(why)));
         }
+        self.account_for_new(resource, options, &mut object);
         self.insert(resource, options, object, warnings.clone())
             .map_err(remark)
     }
@@ -48,8 +49,8 @@ impl Api {
         mut object: Object,
         mut warnings: Vec<String>,
     ) -> Result<Answer, Status> {
-        self.account_for_new(resource, options, &mut object);
         self.check_escalation(resource, options.caller.as_deref(), &object, None)?;
+        auth::note_requester(resource, options.caller.as_deref(), &mut object);
         self.admit(resource, &mut object)?;
         self.prepare_create(&mut object, resource);
         // A generated name may be taken: the real server tries eight times.
@@ -75,6 +76,7 @@ impl Api {
                 return Err(invalid(resource, object.name(), &errors));
             }
             if attempt == 1 {
+                self.authorise_creation(options.caller.as_deref())?;
                 validation::size(&object)?;
                 warnings.extend(warnings::about(resource, &object, None));
             }

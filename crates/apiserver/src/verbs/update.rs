@@ -59,6 +59,7 @@ impl Api {
                 return Err(uid_mismatch(resource, &object, uid, ""));
             }
             object.metadata_mut().remove("resourceVersion");
+            self.account_for_new(resource, options, &mut object);
             return self.insert(resource, options, object, warnings.to_vec());
         }
         let said = object.meta("resourceVersion").to_owned();
@@ -107,6 +108,9 @@ impl Api {
         body: &Bytes,
         kind: PatchKind,
     ) -> Result<Answer, Status> {
+        if kind == PatchKind::Apply {
+            return self.apply(target, options, body);
+        }
         let resource = &target.resource;
         let (patch, remarks) = kind.decode(body)?;
         let schema = resource.schema.as_ref().map(Schema::view);
@@ -166,7 +170,7 @@ impl Api {
     }
 
     /// Writes a new state over the one that was read; `None` if somebody else was faster.
-    fn replace(
+    pub(super) fn replace(
         &self,
         target: &Target,
         options: &WriteOptions,
