@@ -183,12 +183,7 @@ fn shown_owner(owner: &Value) -> String {
 }
 
 /// What is wrong with a changed object, in the order and as often as the real server's checks come upon it.
-///
-pub(crate) fn of_changed(
-    metadata: Vec<FieldError>,
-    changed: Changed,
-    resource: &Resource,
-) -> Vec<FieldError> {
+pub(crate) fn of_changed(metadata: &[FieldError], changed: Changed, resource: &Resource) -> Vec<FieldError> {
     let Changed { rules, changes } = changed;
     if metadata.is_empty() {
         return rules.into_iter().chain(changes).collect();

@@ -189,7 +189,7 @@ impl Api {
                 let misplaced = rules::check_place(resource, &object);
                 if misplaced.is_empty() {
                     let changed = rules::check_changed(resource, &object, old);
-                    errors.extend(validation::of_changed(found, changed, resource));
+                    errors.extend(validation::of_changed(&found, changed, resource));
                 } else {
                     errors = misplaced;
                 }
@@ -201,7 +201,7 @@ impl Api {
                 };
                 let rules = Vec::new();
                 errors.extend(validation::of_changed(
-                    found,
+                    &found,
                     Changed { rules, changes },
                     resource,
                 ));
