@@ -14,7 +14,7 @@ pub(crate) struct Status {
     message: String,
     details: Option<Map<String, Value>>,
     /// What the client should know besides.
-    pub(crate) warnings: Vec<String>,
+    pub(crate) warnings: Box<[String]>,
     /// Where a list could go on all the same.
     continue_token: Option<Box<str>>,
 }
@@ -26,7 +26,7 @@ impl Status {
             reason: Some(reason),
             message: message.into(),
             details: None,
-            warnings: Vec::new(),
+            warnings: Box::default(),
             continue_token: None,
         }
     }
@@ -34,7 +34,7 @@ impl Status {
     /// The refusal with what was remarked on before it; a refusal that has remarks keeps its own.
     pub(crate) fn with_warnings(mut self, warnings: &[String]) -> Self {
         if self.warnings.is_empty() {
-            self.warnings = warnings.to_vec();
+            self.warnings = warnings.into();
         }
         self
     }
@@ -486,7 +486,7 @@ impl Status {
             reason: None,
             message: message.into(),
             details: None,
-            warnings: Vec::new(),
+            warnings: Box::default(),
             continue_token: None,
         }
     }
