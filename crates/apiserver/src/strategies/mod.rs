@@ -78,6 +78,12 @@ pub(crate) fn prepare_update(resource: &Resource, object: &mut Object, old: &Obj
         ("apps", "DaemonSet") => workloads::count_template(object, Some(old)),
         ("coordination.k8s.io", "Lease") => drop_disabled(object),
         ("", "Service") => services::carry_over(object, old),
+        // What was asked for stays, and who asked; the rest changes through parts of its own.
+        ("certificates.k8s.io", "CertificateSigningRequest") => {
+            if let Some(spec) = old.fields().get("spec") {
+                object.fields_mut().insert("spec".into(), spec.clone());
+            }
+        }
         // Its finalizers change through `finalize` alone.
         ("", "Namespace") => {
             if let Some(spec) = old.fields().get("spec") {
