@@ -38,16 +38,17 @@ impl Encoding {
             return Ok(Self::Json);
         };
         // Parameters such as `as=Table` ask for another view of the object, which there must be.
-        let offers = accept
-            .split(',')
-            .filter(|part| !matches!(Form::of(part), Form::Unknown))
-            .map(|part| part.split(';').next().unwrap_or_default().trim());
-        for offer in offers {
-            match offer {
-                "application/json" | "*/*" | "" => return Ok(Self::Json),
-                "application/yaml" => return Ok(Self::Yaml),
-                _ => {}
+        let mut only_the_form = false;
+        for offer in accept.split(',') {
+            let encoding = match offer.split(';').next().unwrap_or_default().trim() {
+                "application/json" | "*/*" | "" => Self::Json,
+                "application/yaml" => Self::Yaml,
+                _ => continue,
+            };
+            if !matches!(Form::of(offer), Form::Unknown) {
+                return Ok(encoding);
             }
+            only_the_form = true;
         }
         // Named as the real server names them, whose answers come in protobuf too.
         let mut offered = vec![
@@ -62,7 +63,12 @@ impl Encoding {
             ]);
         }
         offered.retain(|kind| !resource.custom || !kind.contains("protobuf"));
-        Err(Status::not_acceptable(&offered))
+        Err(if only_the_form {
+            let offered = offered.join(", ");
+            Status::wrong_shape(&format!("only the following media types are accepted: {offered}"))
+        } else {
+            Status::not_acceptable(&offered)
+        })
     }
 
     /// The encoding of a refusal, which every client gets in some form.

@@ -16,7 +16,7 @@ pub(crate) struct Status {
     /// What the client should know besides.
     pub(crate) warnings: Vec<String>,
     /// Where a list could go on all the same.
-    continue_token: Option<String>,
+    continue_token: Option<Box<str>>,
 }
 
 impl Status {
@@ -80,7 +80,7 @@ impl Status {
             status["reason"] = reason.into();
         }
         if let Some(token) = &self.continue_token {
-            status["metadata"]["continue"] = token.as_str().into();
+            status["metadata"]["continue"] = (**token).into();
         }
         if let Some(details) = &self.details {
             status["details"] = details.clone().into();
@@ -462,7 +462,7 @@ impl Status {
 
     /// Gives the client a token to go on with.
     pub(crate) fn with_continue(mut self, token: String) -> Self {
-        self.continue_token = Some(token);
+        self.continue_token = Some(token.into());
         self
     }
 

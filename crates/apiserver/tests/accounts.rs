@@ -37,7 +37,8 @@ async fn ask(server: &Server, method: &str, path: &str, kind: &str, body: &Value
 
 async fn apply(server: &Server, manager: &str, spec: &Value) -> Value {
     let path = format!("/a?fieldManager={manager}");
-    let body = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}, "spec": spec});
+    let body =
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}, "spec": spec});
     ask(server, "PATCH", &path, "application/apply-patch+yaml", &body).await
 }
 
@@ -79,7 +80,10 @@ async fn what_changes_nothing_keeps_its_time_and_its_revision() {
     for cpu in ["500m", "0.5"] {
         assert_eq!(apply(&server, "one", &spec(cpu)).await, first, "{cpu}");
     }
-    assert_eq!(patch(&server, "two", &json!({"spec": {"replicas": 2}})).await, first);
+    assert_eq!(
+        patch(&server, "two", &json!({"spec": {"replicas": 2}})).await,
+        first
+    );
     let read = ask(&server, "GET", "/a", "application/json", &Value::Null).await;
     let put = ask(&server, "PUT", "/a?fieldManager=two", "application/json", &read).await;
     assert_eq!(put, first);
@@ -112,7 +116,10 @@ async fn a_co_owner_has_no_time_until_it_changes_something() {
     apply(&server, "one", &spec("1")).await;
     pass(1).await;
     let object = apply(&server, "two", &json!({"replicas": 2})).await;
-    assert_eq!(entries(&object), [("two".to_owned(), "none".to_owned()), at("one", 0)]);
+    assert_eq!(
+        entries(&object),
+        [("two".to_owned(), "none".to_owned()), at("one", 0)]
+    );
     let object = apply(&server, "two", &json!({"replicas": 2, "paused": true})).await;
     assert_eq!(entries(&object), [at("one", 0), at("two", 1)]);
 }
@@ -126,7 +133,12 @@ async fn the_oldest_updaters_are_folded_into_one() {
     for number in 1..12 {
         pass(1).await;
         let name = format!("m{number:02}");
-        object = patch(&server, &name, &json!({"metadata": {"labels": {name.as_str(): "x"}}})).await;
+        object = patch(
+            &server,
+            &name,
+            &json!({"metadata": {"labels": {name.as_str(): "x"}}}),
+        )
+        .await;
     }
     let names: Vec<_> = entries(&object).into_iter().map(|(name, _)| name).collect();
     let kept = (3..12).map(|number| format!("m{number:02}"));

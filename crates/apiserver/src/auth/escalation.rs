@@ -136,14 +136,8 @@ fn gathers(role: &Object) -> bool {
 /// Whether nothing changes but what garbage collection touches.
 fn keeps_all(object: &Object, old: &Object) -> bool {
     let mut same = object.clone();
-    for key in [
-        "ownerReferences",
-        "finalizers",
-        "selfLink",
-        "managedFields",
-        "resourceVersion",
-    ] {
+    for key in ["ownerReferences", "finalizers", "selfLink", "resourceVersion"] {
         same.keep_meta(key, old);
     }
-    same == *old
+    same.tree() == old.tree()
 }

@@ -516,7 +516,7 @@ impl<'a> View<'a> {
 
     /// Whether it holds an object of some other kind, of which nothing is known.
     pub(crate) fn is_raw(self) -> bool {
-        self.facts().name.as_deref() == Some("io.k8s.apimachinery.pkg.runtime.RawExtension")
+        self.facts().name.as_deref() == Some("RawExtension")
     }
 
     /// Whether it says nothing of what its values look like.

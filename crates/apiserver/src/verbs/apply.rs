@@ -82,7 +82,7 @@ impl Api {
             };
             let applied = kinds
                 .writer(&options.manager, &now)
-                .apply(live, &config, managed, on_conflict)
+                .apply(live, &config, managed, &on_conflict)
                 .map_err(|refused| refusal(&refused, &config))?;
             let Applied { object, managed } = applied;
             let account = Account::kept(managed.write());

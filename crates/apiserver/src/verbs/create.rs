@@ -8,7 +8,7 @@ use super::{
     rendered,
 };
 use crate::{
-    limits,
+    auth, limits,
     media::Encoding,
     object::Object,
     particular,
@@ -50,6 +50,7 @@ impl Api {
         mut warnings: Vec<String>,
     ) -> Result<Answer, Status> {
         self.check_escalation(resource, options.caller.as_deref(), &object, None)?;
+        auth::note_requester(resource, options.caller.as_deref(), &mut object);
         self.admit(resource, &mut object)?;
         self.prepare_create(&mut object, resource);
         // A generated name may be taken: the real server tries eight times.
@@ -72,6 +73,7 @@ impl Api {
                 return Err(invalid(resource, object.name(), &errors));
             }
             if attempt == 1 {
+                self.authorise_creation(options.caller.as_deref())?;
                 validation::size(&object)?;
                 warnings.extend(warnings::about(resource, &object, None));
             }
