@@ -101,7 +101,7 @@ async fn apply_again(contenders: &[Contender]) -> anyhow::Result<()> {
             );
         }
     }
-    figures.print("Applies (Deployments)");
+    figures.print("Applies (Deployments)", contenders::RIVAL);
     Ok(())
 }
 
