@@ -16,6 +16,7 @@ const USERS: usize = 1_000;
 const REQUESTS: u32 = 200;
 
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings";
+const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// Prints the table. The first line of each case is a server that asks nobody; the ratio of the others is what asking costs.
@@ -65,14 +66,9 @@ async fn populated(rbac: bool) -> anyhow::Result<Cluster> {
     let cluster = start(rbac).await?;
     let client = cluster.client();
     post(&client, MAPS, json!({"metadata": {"name": "one"}})).await?;
-    let roles = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles";
     let rules = json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["configmaps"]}]);
-    post(
-        &client,
-        roles,
-        json!({"metadata": {"name": "reader"}, "rules": rules}),
-    )
-    .await?;
+    let role = json!({"metadata": {"name": "reader"}, "rules": rules});
+    post(&client, ROLES, role).await?;
     for index in 0..USERS {
         let name = format!("user-{index}");
         let subject = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name});

@@ -15,7 +15,7 @@ pub(crate) struct Status {
     /// Apart, so that a refusal stays small on its way.
     details: Option<Box<Map<String, Value>>>,
     /// What the client should know besides.
-    pub(crate) warnings: Vec<String>,
+    pub(crate) warnings: Box<[String]>,
     /// Where a list could go on all the same.
     continue_token: Option<Box<str>>,
 }
@@ -27,7 +27,7 @@ impl Status {
             reason: Some(reason),
             message: message.into(),
             details: None,
-            warnings: Vec::new(),
+            warnings: Box::default(),
             continue_token: None,
         }
     }
@@ -35,7 +35,7 @@ impl Status {
     /// The refusal with what was remarked on before it; a refusal that has remarks keeps its own.
     pub(crate) fn with_warnings(mut self, warnings: &[String]) -> Self {
         if self.warnings.is_empty() {
-            self.warnings = warnings.to_vec();
+            self.warnings = warnings.into();
         }
         self
     }
@@ -487,7 +487,7 @@ impl Status {
             reason: None,
             message: message.into(),
             details: None,
-            warnings: Vec::new(),
+            warnings: Box::default(),
             continue_token: None,
         }
     }

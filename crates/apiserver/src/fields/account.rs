@@ -304,15 +304,15 @@ impl<'a, V: Versions> Writer<'a, V> {
         live: &Value,
         config: &'a Value,
         mut managed: Managed<'a>,
-        conflicts: OnConflict<'_>,
+        conflicts: &OnConflict<'_>,
     ) -> Result<Applied<'a>, Refused> {
         let shape = self.shape();
         let mut fields = extract(shape, config).map_err(Refused::Malformed)?;
         fields.subtract_whole(&self.versions.reset(self.version));
         self.reconcile(&mut managed);
-        let manager = self.manager(Operation::Apply);
+        let applier = self.manager(Operation::Apply);
         let version = Cow::Borrowed(self.version);
-        let last = match managed.find(&manager) {
+        let last = match managed.find(&applier) {
             Some(place) => {
                 let entry = &mut managed.0[place];
                 let last = (
@@ -323,7 +323,7 @@ impl<'a, V: Versions> Writer<'a, V> {
             }
             None => {
                 managed.0.push(Entry {
-                    manager: manager.clone(),
+                    manager: applier.clone(),
                     version,
                     time: None,
                     fields,
@@ -333,16 +333,16 @@ impl<'a, V: Versions> Writer<'a, V> {
         };
         let mut object = merge(shape, live, config);
         if let Some((version, last)) = last {
-            object = self.prune(object, &managed, &manager, &version, &last);
+            object = self.prune(object, &managed, &applier, &version, &last);
         }
         let comparison = self.compare(self.version, shape, live, &object)?;
-        let taken = self.yield_fields(&mut managed, Some(&manager), &comparison, [live, &object])?;
+        let taken = self.yield_fields(&mut managed, Some(&applier), &comparison, [live, &object])?;
         if !taken.is_empty() {
             conflicts.judge(taken).map_err(Refused::Conflicts)?;
         }
         drop(comparison);
         let is_new = !is_same(live, &object);
-        if let Some(place) = managed.find(&manager) {
+        if let Some(place) = managed.find(&applier) {
             let entry = &mut managed.0[place];
             strip(&mut entry.fields);
             if is_new {
@@ -361,11 +361,11 @@ impl<'a, V: Versions> Writer<'a, V> {
         &self,
         merged: Value,
         managed: &Managed<'_>,
-        manager: &Manager<'_>,
+        applier: &Manager<'_>,
         version: &str,
         last: &Set<'_>,
     ) -> Value {
-        let kept = managed.find(manager).map(|place| &managed.0[place]);
+        let kept = managed.find(applier).map(|place| &managed.0[place]);
         if last.is_empty() || kept.is_some_and(|now| now.version == version && now.fields.contains(last)) {
             return merged;
         }

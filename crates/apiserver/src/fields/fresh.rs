@@ -11,7 +11,7 @@ use super::{Element, Set, Shape, compare::is_same, set::Branch, shape::Form};
 /// The set of what `new` has and `blank` has not; none where the long way must be taken: two items of a list are one
 /// thing, or a place is of another kind than before.
 pub(super) fn write(shape: Shape<'_>, blank: &Value, new: &Value, unowned: Unowned<'_>) -> Option<String> {
-    let mut json = Vec::with_capacity(1024);
+    let mut json = Vec::with_capacity(4096);
     json.push(b'{');
     let mut at = Place {
         json: &mut json,

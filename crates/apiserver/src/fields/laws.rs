@@ -206,7 +206,7 @@ impl Kinds {
         Self(Schema::of_crd(schema).expect("a schema"))
     }
 
-    pub(super) fn nothing(&self) -> State {
+    pub(super) fn nothing() -> State {
         State {
             object: json!({"apiVersion": VERSION, "kind": "X", "metadata": {"name": "x"}}),
             account: String::new(),
@@ -227,7 +227,7 @@ impl Kinds {
         let managed = Managed::read(&state.account);
         let applied = self
             .writer(name)
-            .apply(&state.object, config, managed, OnConflict::Force);
+            .apply(&state.object, config, managed, &OnConflict::Force);
         let Applied { object, managed } = applied.expect("it fits, and takes what it wants");
         State {
             object: without_nulls(object.unwrap_or_else(|| state.object.clone())),
@@ -349,7 +349,7 @@ fn text(set: &Set<'_>) -> String {
 proptest! {
     #[test]
     fn apply_twice_is_once((kinds, [before, config]) in configs()) {
-        let state = kinds.apply(&kinds.nothing(), "other", &before);
+        let state = kinds.apply(&Kinds::nothing(), "other", &before);
         let once = kinds.apply(&state, "one", &config);
         let twice = kinds.apply(&once, "one", &config);
         prop_assert_eq!(&once, &twice);
@@ -357,7 +357,7 @@ proptest! {
 
     #[test]
     fn what_is_told_to_be_repeated_changes_nothing((kinds, [before, config]) in configs()) {
-        let state = kinds.apply(&kinds.nothing(), "other", &before);
+        let state = kinds.apply(&Kinds::nothing(), "other", &before);
         let once = kinds.apply(&state, "one", &config);
         // Another one's configuration, and one's own.
         for (state, config) in [(&once, &config), (&once, &before), (&state, &config)] {
@@ -370,7 +370,7 @@ proptest! {
     #[test]
     fn the_short_way_to_a_new_objects_account_leads_where_the_long_one_does((kinds, [blank, new]) in configs()) {
         let writer = kinds.writer("one");
-        let empty = kinds.nothing().object;
+        let empty = Kinds::nothing().object;
         for blank in [&empty, &blank] {
             let short = writer.account_for_new(blank, &new);
             prop_assert_eq!(short, writer.create(blank, &new).map(Managed::write));
@@ -379,7 +379,7 @@ proptest! {
 
     #[test]
     fn what_was_applied_is_there((kinds, [before, config]) in configs()) {
-        let state = kinds.apply(&kinds.nothing(), "other", &before);
+        let state = kinds.apply(&Kinds::nothing(), "other", &before);
         let state = kinds.apply(&state, "one", &config);
         let mut missing = compare(kinds.root(), &state.object, &merge(kinds.root(), &state.object, &config))
             .map(|comparison| text(&comparison.changed));
@@ -394,8 +394,8 @@ proptest! {
     ) {
         let [first, second] = divided(kinds.root().field("spec").expect("declared").shape, &config["spec"], &mut coins.into_iter());
         let (first, second) = (with_spec(first), with_spec(second));
-        let one = kinds.apply(&kinds.apply(&kinds.nothing(), "one", &first), "two", &second);
-        let other = kinds.apply(&kinds.apply(&kinds.nothing(), "two", &second), "one", &first);
+        let one = kinds.apply(&kinds.apply(&Kinds::nothing(), "one", &first), "two", &second);
+        let other = kinds.apply(&kinds.apply(&Kinds::nothing(), "two", &second), "one", &first);
         prop_assert_eq!(kinds.sorted(one), kinds.sorted(other));
     }
 
@@ -406,7 +406,7 @@ proptest! {
     ) {
         let [first, second] = divided(kinds.root().field("spec").expect("declared").shape, &config["spec"], &mut coins.into_iter());
         let (first, second) = (with_spec(first), with_spec(second));
-        let alone = kinds.apply(&kinds.nothing(), "one", &first);
+        let alone = kinds.apply(&Kinds::nothing(), "one", &first);
         let both = kinds.apply(&alone, "two", &second);
         let left = kinds.apply(&both, "two", &with_spec(None));
         prop_assert_eq!(kinds.sorted(left), kinds.sorted(alone));
@@ -414,7 +414,7 @@ proptest! {
 
     #[test]
     fn who_owns_together_keeps_what_the_other_lets_go((kinds, [config]) in configs()) {
-        let one = kinds.apply(&kinds.nothing(), "one", &config);
+        let one = kinds.apply(&Kinds::nothing(), "one", &config);
         let both = kinds.apply(&one, "two", &config);
         let left = kinds.apply(&both, "two", &with_spec(None));
         prop_assert_eq!(&left.object, &one.object);
@@ -423,7 +423,7 @@ proptest! {
 
     #[test]
     fn an_update_owns_what_it_changed_and_nobody_else_does((kinds, [before, after]) in configs()) {
-        let applied = kinds.apply(&kinds.nothing(), "one", &before);
+        let applied = kinds.apply(&Kinds::nothing(), "one", &before);
         let updated = kinds.update(&applied, "editor", &after);
         let comparison = compare(kinds.root(), &applied.object, &after).expect("its items can be told apart");
         let managed = Managed::read(&updated.account);

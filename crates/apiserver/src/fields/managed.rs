@@ -272,32 +272,29 @@ impl<'a> Managed<'a> {
 impl Manager<'_> {
     /// What managers are sorted by where nothing else tells them apart: their JSON.
     pub(super) fn text(&self) -> String {
-        let mut text = String::from("{");
-        let mut field = |name: &str, value: &str| {
-            if !value.is_empty() {
-                if text.len() > 1 {
-                    text.push(',');
-                }
-                text.push_str(&format!("\"{name}\":{}", Value::from(value)));
-            }
-        };
-        field("manager", &self.name);
-        field("operation", self.operation.name());
-        field("apiVersion", &self.version);
-        field("subresource", &self.subresource);
-        text.push('}');
-        text
+        let fields = [
+            ("manager", &*self.name),
+            ("operation", self.operation.name()),
+            ("apiVersion", &self.version),
+            ("subresource", &self.subresource),
+        ];
+        let said = fields.into_iter().filter(|(_, value)| !value.is_empty());
+        let said: Vec<_> = said
+            .map(|(name, value)| format!("\"{name}\":{}", Value::from(value)))
+            .collect();
+        format!("{{{}}}", said.join(","))
     }
 
     /// As messages name it.
     pub(super) fn shown(&self) -> String {
-        let mut text = format!("{:?}", self.name);
-        if !self.subresource.is_empty() {
-            text.push_str(&format!(" with subresource {:?}", self.subresource));
-        }
-        if self.operation == Operation::Update {
-            text.push_str(&format!(" using {}", self.version));
-        }
-        text
+        let part = match &*self.subresource {
+            "" => String::new(),
+            part => format!(" with subresource {part:?}"),
+        };
+        let version = match self.operation {
+            Operation::Apply => String::new(),
+            Operation::Update => format!(" using {}", self.version),
+        };
+        format!("{:?}{part}{version}", self.name)
     }
 }

@@ -30,6 +30,6 @@ pub(crate) use compare::{Comparison, compare};
 pub(crate) use element::Element;
 pub(crate) use extract::{Malformed, extract};
 pub(crate) use managed::{Managed, Manager, Operation};
-pub(crate) use scale::{Replicas, SCALE};
+pub(crate) use scale::{Replicas, ReplicasPath, SCALE};
 pub(crate) use set::Set;
 pub(crate) use shape::Shape;

@@ -108,7 +108,7 @@ mod tests {
         let config =
             |spec| json!({"apiVersion": VERSION, "kind": "X", "metadata": {"name": "x"}, "spec": spec});
         let applied = config(json!({"a": "1", "l": [{"k": "x", "v": 1}, {"k": "y"}]}));
-        let state = kinds.apply(&kinds.nothing(), "one", &applied);
+        let state = kinds.apply(&Kinds::nothing(), "one", &applied);
         let state = kinds.apply(
             &state,
             "two",

@@ -148,6 +148,10 @@ impl PatchStrategy {
 }
 
 #[derive(Debug, Default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent facts about a schema, each read in one place"
+)]
 pub(crate) struct Node {
     /// What Go calls the struct that a built-in kind's schema stands for (`PodSpec`).
     name: Option<Box<str>>,

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::{Api, WriteOptions, apply};
 use crate::{
-    fields::{Managed, OnConflict, Replicas, SCALE, Set, Shape, Versions, Writer},
+    fields::{Managed, OnConflict, Replicas, ReplicasPath, SCALE, Set, Shape, Versions, Writer},
     object::{Account, Object},
     registry::{self, Catalogue, Resource},
     schema::{self, Schema, Source},
@@ -83,14 +83,16 @@ impl Versions for Kinds<'_> {
 }
 
 impl Replicas for Kinds<'_> {
-    fn path(&self, version: &str) -> Option<Option<Vec<&str>>> {
-        let resource = self.at(version)?;
+    fn path(&self, version: &str) -> ReplicasPath<'_> {
+        let Some(resource) = self.at(version) else {
+            return ReplicasPath::Unknown;
+        };
         let pointer = match &resource.scale {
             Some(paths) => &*paths.wanted,
-            None if resource.custom => return Some(None),
+            None if resource.custom => return ReplicasPath::Nowhere,
             None => "/spec/replicas",
         };
-        Some(Some(pointer.trim_start_matches('/').split('/').collect()))
+        ReplicasPath::At(pointer.trim_start_matches('/').split('/').collect())
     }
 }
 
@@ -260,7 +262,7 @@ impl Api {
             OnConflict::Refuse
         };
         let applied = scale_writer(&options.manager, &now)
-            .apply(live, config, scale, on_conflict)
+            .apply(live, config, scale, &on_conflict)
             .map_err(|refused| apply::refusal(&refused, config))?;
         if resource.custom && applied.object.is_some() {
             return Err(Status::unexplained(format!(

@@ -71,7 +71,7 @@ impl Api {
             let allowed = old
                 .as_ref()
                 .filter(|_| &*options.manager == KUBECTL)
-                .and_then(|old| last_applied(old));
+                .and_then(last_applied);
             let allowed = allowed
                 .as_ref()
                 .and_then(|last| allowed_by(&kinds, &resource.api_version(), last, live));
@@ -82,7 +82,7 @@ impl Api {
             };
             let applied = kinds
                 .writer(&options.manager, &now)
-                .apply(live, &config, managed, on_conflict)
+                .apply(live, &config, managed, &on_conflict)
                 .map_err(|refused| refusal(&refused, &config))?;
             let Applied { object, managed } = applied;
             let account = Account::kept(managed.write());
