@@ -4,11 +4,13 @@
 //! cargo run --release -p windlass-bench -- queue
 //! cargo run --release -p windlass-bench -- server
 //! cargo run --release -p windlass-bench -- server applies
+//! cargo run --release -p windlass-bench -- access
 //! ```
 //!
 //! A subject is a module with a list of cases and a list of rivals; adding one is adding an arm below. Figures are only
 //! worth quoting from a quiet machine.
 
+mod access;
 mod measure;
 mod queue;
 mod rivals;
@@ -35,7 +37,8 @@ fn main() -> anyhow::Result<()> {
         ["server"] => server::bench(),
         // One of the tables of `server`.
         ["server", "applies"] => server::bench_applies(),
+        ["access"] => access::bench(),
         [SERVE, ..] => server::serve(),
-        _ => bail!("name a subject: `queue` or `server`"),
+        _ => bail!("name a subject: `queue`, `server` or `access`"),
     }
 }

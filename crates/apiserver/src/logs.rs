@@ -54,9 +54,12 @@ impl Logs {
     }
 }
 
-/// All that pods have printed.
+/// All that pods have printed, by UID.
 #[derive(Default)]
-pub(crate) struct Printed(Mutex<HashMap<Box<str>, HashMap<Box<str>, Arc<Log>>>>);
+pub(crate) struct Printed(Mutex<HashMap<Box<str>, Containers>>);
+
+/// What a pod's containers have printed, by name.
+type Containers = HashMap<Box<str>, Arc<Log>>;
 
 impl Printed {
     fn of(&self, pod: &str, container: &str) -> Arc<Log> {
@@ -213,8 +216,9 @@ impl Run {
 }
 
 /// Limits count bytes and may end in the middle of a letter.
-fn cut(text: Bytes, limit: Option<usize>) -> Bytes {
-    text.slice(..limit.unwrap_or(usize::MAX).min(text.len()))
+fn cut(mut text: Bytes, limit: Option<usize>) -> Bytes {
+    text.truncate(limit.unwrap_or(usize::MAX));
+    text
 }
 
 /// Reads on as a container prints.

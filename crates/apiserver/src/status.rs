@@ -12,9 +12,10 @@ pub(crate) struct Status {
     /// The machine-readable reason; the real server leaves it out in a few places, and so do we.
     reason: Option<&'static str>,
     message: String,
-    details: Option<Map<String, Value>>,
+    /// Apart, so that a refusal stays small on its way.
+    details: Option<Box<Map<String, Value>>>,
     /// What the client should know besides.
-    pub(crate) warnings: Vec<String>,
+    pub(crate) warnings: Box<[String]>,
     /// Where a list could go on all the same.
     continue_token: Option<Box<str>>,
 }
@@ -26,7 +27,7 @@ impl Status {
             reason: Some(reason),
             message: message.into(),
             details: None,
-            warnings: Vec::new(),
+            warnings: Box::default(),
             continue_token: None,
         }
     }
@@ -34,7 +35,7 @@ impl Status {
     /// The refusal with what was remarked on before it; a refusal that has remarks keeps its own.
     pub(crate) fn with_warnings(mut self, warnings: &[String]) -> Self {
         if self.warnings.is_empty() {
-            self.warnings = warnings.to_vec();
+            self.warnings = warnings.into();
         }
         self
     }
@@ -83,7 +84,7 @@ impl Status {
             status["metadata"]["continue"] = (**token).into();
         }
         if let Some(details) = &self.details {
-            status["details"] = details.clone().into();
+            status["details"] = Value::Object((**details).clone());
         }
         status
     }
@@ -247,7 +248,7 @@ impl Status {
 
     /// With `details: {}`, where the real server has nothing to say but says it.
     fn bare(mut self) -> Self {
-        self.details = Some(Map::new());
+        self.details = Some(Box::default());
         self
     }
 
@@ -486,7 +487,7 @@ impl Status {
             reason: None,
             message: message.into(),
             details: None,
-            warnings: Vec::new(),
+            warnings: Box::default(),
             continue_token: None,
         }
     }

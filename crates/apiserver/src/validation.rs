@@ -6,6 +6,7 @@ use crate::{
     naming,
     object::Object,
     registry::{NameRule, Resource},
+    rules::Changed,
     schema::{FieldError, Problem},
     status::Status,
 };
@@ -76,8 +77,11 @@ pub(crate) fn custom_metadata(object: &Object) -> Vec<FieldError> {
     let annotations = object.metadata().get("annotations").and_then(Value::as_object);
     let mut size = 0;
     for (key, value) in annotations.into_iter().flatten() {
-        let key = key.to_lowercase();
-        report(&mut errors, "metadata.annotations", &key, naming::qualified(&key));
+        // Case does not matter to annotations: only what is wrong as it stands is looked at again.
+        if !naming::qualified(key).is_empty() {
+            let key = key.to_lowercase();
+            report(&mut errors, "metadata.annotations", &key, naming::qualified(&key));
+        }
         size += key.len() + value.as_str().map_or(0, str::len);
     }
     if size > ANNOTATIONS {
@@ -95,10 +99,6 @@ pub(crate) fn custom_metadata(object: &Object) -> Vec<FieldError> {
             naming::qualified(finalizer),
         );
     }
-    errors
-}
-
-fn owners(object: &Object, errors: &mut Vec<FieldError>) {
     if ["orphan", "foregroundDeletion"]
         .iter()
         .all(|wanted| object.finalizers().any(|f| f == *wanted))
@@ -110,6 +110,10 @@ fn owners(object: &Object, errors: &mut Vec<FieldError>) {
             Problem::Invalid(list.into(), why),
         ));
     }
+    errors
+}
+
+fn owners(object: &Object, errors: &mut Vec<FieldError>) {
     let owners = object.metadata().get("ownerReferences").and_then(Value::as_array);
     let owners = owners.map_or(&[][..], Vec::as_slice);
     for owner in owners {
@@ -178,24 +182,45 @@ fn shown_owner(owner: &Value) -> String {
     format!("{{{}}}", fields.join(","))
 }
 
-/// What is wrong with the metadata of a changed object, as often as the real server's checks come upon it.
-pub(crate) fn repeated(errors: Vec<FieldError>, resource: &Resource) -> Vec<FieldError> {
-    if errors.is_empty() {
-        return errors;
+/// What is wrong with a changed object, in the order and as often as the real server's checks come upon it.
+pub(crate) fn of_changed(metadata: &[FieldError], changed: Changed, resource: &Resource) -> Vec<FieldError> {
+    let Changed { rules, changes } = changed;
+    if metadata.is_empty() {
+        return rules.into_iter().chain(changes).collect();
     }
     let looks = Looks::of(resource);
-    let times = |error: &FieldError| match &*error.field {
-        "metadata.labels" | "metadata.annotations" => looks.metadata,
-        field if field.starts_with("metadata.ownerReferences") => looks.metadata,
-        field if field.starts_with("metadata.finalizers[") => looks.finalizers,
-        _ => 0,
+    let names = |error: &&FieldError| error.field.starts_with("metadata.finalizers[");
+    let always = |error: &&FieldError| {
+        matches!(&*error.field, "metadata.labels" | "metadata.annotations")
+            || error.field.starts_with("metadata.ownerReferences")
     };
-    let mut often = Vec::new();
-    for round in 0..looks.metadata {
-        often.extend(errors.iter().filter(|error| times(error) > round).cloned());
+    let mut errors = Vec::new();
+    let once = metadata.iter().filter(|error| !names(error) && !always(error));
+    let again = |errors: &mut Vec<FieldError>, with_names: bool| {
+        let shown = metadata
+            .iter()
+            .filter(|error| always(error) || (with_names && names(error)));
+        errors.extend(shown.cloned());
+    };
+    again(&mut errors, false);
+    errors.extend(once.cloned());
+    again(&mut errors, false);
+    let (first, second) = match looks.order {
+        Order::ChangesFirst => (changes, rules),
+        Order::Together | Order::Between => (rules, changes),
+    };
+    if looks.metadata > 2 {
+        again(&mut errors, looks.finalizers > 0);
     }
-    often.extend(errors.into_iter().filter(|error| times(error) == 0));
-    often
+    if looks.metadata > 3 && looks.order == Order::Together {
+        again(&mut errors, looks.finalizers > 0);
+    }
+    errors.extend(first);
+    if looks.metadata > 3 && looks.order != Order::Together {
+        again(&mut errors, looks.finalizers > 0);
+    }
+    errors.extend(second);
+    errors
 }
 
 /// How many of the real server's checks look at the metadata of a changed object.
@@ -203,6 +228,18 @@ struct Looks {
     metadata: usize,
     /// Whose names are looked at by the older checks alone; where there are none of these, they may be any.
     finalizers: usize,
+    order: Order,
+}
+
+/// In which order a kind's checks of changed objects look at things.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Order {
+    /// All of the metadata, then the rules, then what may not change.
+    Together,
+    /// The metadata once more between rules and changes.
+    Between,
+    /// As [`Order::Between`], with the changes before the rules.
+    ChangesFirst,
 }
 
 impl Looks {
@@ -220,7 +257,16 @@ impl Looks {
             | ("networking.k8s.io", "NetworkPolicy") => (3, 1),
             _ => (4, 2),
         };
-        Self { metadata, finalizers }
+        let order = match (&*resource.group, &*resource.kind) {
+            ("batch", "Job") | ("", "Node") | ("rbac.authorization.k8s.io", _) => Order::Between,
+            ("networking.k8s.io", "IngressClass") => Order::ChangesFirst,
+            _ => Order::Together,
+        };
+        Self {
+            metadata,
+            finalizers,
+            order,
+        }
     }
 }
 

@@ -14,6 +14,9 @@
 //!   `setup-envtest`), in two to three seconds; any number can run side by side.
 //! - **existing** uses a cluster that somebody else runs.
 //!
+//! Every backend has RBAC: [`Cluster::client`] is the administrator's, [`Cluster::user`] makes others, and
+//! [`User::with_role`] gives them the rights that a program will have in a cluster. [`recorded`] shows which it needs.
+//!
 //! A [`Cluster`] owns what it started: the processes and the folder with certificates, data and logs go away with it,
 //! on [`Cluster::stop`], on drop (also while unwinding from a panic), and when the whole process is killed.
 //!

@@ -41,8 +41,8 @@ impl Api {
                 let Some((_, role)) = roles.iter().find(|(other, _)| other == *name) else {
                     continue;
                 };
-                let rules = gathered(name, role, &roles);
-                written |= rules != role.rules && self.write_rules(name, &rules);
+                let wanted = gathered(name, role, &roles);
+                written |= wanted != role.rules && self.write_rules(name, &wanted);
             }
             if !written {
                 return;

@@ -8,6 +8,7 @@ use crate::{
     object::Object,
     registry::Resource,
     schema::{FieldError, Problem, Source, check_lists, drop_nulls, fill_defaults, prune_object, validate},
+    trail::Trail,
     validation,
 };
 
@@ -97,7 +98,7 @@ pub(crate) fn check(
     }
     errors.extend(check_scale_status(resource, object));
     if part == Part::Whole {
-        errors.extend(check_embedded(view, object.fields(), "", false));
+        errors.extend(check_embedded(view, object.fields(), &Trail::Root, false));
     }
     // Lists are forgiven as a whole, not item by item.
     if old.is_none_or(|old| check_lists(view, old.fields()).is_empty()) {

@@ -14,9 +14,9 @@ pub(super) fn check(kind: &str, app: &Value, is_new: bool, findings: &mut Findin
         "Deployment" => check_deployment(spec, findings),
         "ReplicaSet" => {
             findings.not_negative("spec.replicas", &spec["replicas"]);
+            findings.not_negative("spec.minReadySeconds", &spec["minReadySeconds"]);
             // It says "deployment" of itself.
             check_selected("deployment", spec, findings);
-            findings.not_negative("spec.minReadySeconds", &spec["minReadySeconds"]);
         }
         "StatefulSet" => check_stateful_set(spec, is_new, findings),
         "DaemonSet" => {
@@ -78,6 +78,9 @@ fn check_selected(kind: &str, spec: &Value, findings: &mut Findings) {
         mismatch(template, findings);
     }
     let path = Trail::from_root("spec.template");
+    if !understood && kind == "deployment" {
+        return;
+    }
     if kind == "statefulset" {
         if understood {
             pods::check_stateful_template(template, &spec["volumeClaimTemplates"], &path, findings);

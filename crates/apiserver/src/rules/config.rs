@@ -26,7 +26,7 @@ pub(super) fn check_config_map(map: &Value, findings: &mut Findings) {
     for (key, value) in binary.into_iter().flatten() {
         let field = Trail::from_root("binaryData");
         findings.named(field.entry(key), key, naming::config_key(key));
-        size += decoded(value).len();
+        size += decoded_len(value);
     }
     if size > DATA {
         findings.add("[]", Problem::TooLong(DATA as u64));
@@ -38,7 +38,7 @@ pub(super) fn check_secret(secret: &Value, findings: &mut Findings) {
     for (key, value) in secret["data"].as_object().into_iter().flatten() {
         let field = Trail::from_root("data");
         findings.named(field.entry(key), key, naming::config_key(key));
-        size += decoded(value).len();
+        size += decoded_len(value);
     }
     if size > DATA {
         findings.add("data", Problem::TooLong(DATA as u64));
@@ -86,6 +86,13 @@ fn check_json(key: &str, secret: &Value, findings: &mut Findings) {
             findings.invalid(field, "<secret contents redacted>", &why);
         }
     }
+}
+
+/// How many bytes a text in base64 stands for.
+fn decoded_len(value: &Value) -> usize {
+    let text = text(value);
+    let padding = text.bytes().rev().take_while(|byte| *byte == b'=').count();
+    (text.len() / 4 * 3).saturating_sub(padding)
 }
 
 fn decoded(value: &Value) -> Vec<u8> {

@@ -5,7 +5,7 @@
 
 use std::fmt::Display;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::{
     naming,
@@ -216,7 +216,7 @@ pub(super) fn selects(selector: &Value, labels: &Value) -> bool {
         entries(&selector["matchLabels"]).all(|(key, value)| has(key).is_some_and(|found| *value == found));
     all && list(&selector["matchExpressions"]).iter().all(|term| {
         let found = has(text(&term["key"]));
-        let named = found.is_some_and(|found| list(&term["values"]).contains(&json!(found)));
+        let named = found.is_some_and(|found| list(&term["values"]).iter().any(|value| value == found));
         match text(&term["operator"]) {
             "In" => named,
             "NotIn" => !named,

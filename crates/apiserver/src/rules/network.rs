@@ -124,10 +124,6 @@ pub(super) fn check_slice(slice: &Value, old: Option<&Object>, findings: &mut Fi
         return;
     }
     findings.one_of_required("addressType", &slice["addressType"], &["FQDN", "IPv4", "IPv6"]);
-    let path = Trail::from_root("endpoints");
-    for (index, endpoint) in list(&slice["endpoints"]).iter().enumerate() {
-        check_slice_endpoint(kind, endpoint, &path.item(index), findings);
-    }
     let (ports, path) = (list(&slice["ports"]), Trail::from_root("ports"));
     for (index, port) in ports.iter().enumerate() {
         let path = path.item(index);
@@ -142,6 +138,10 @@ pub(super) fn check_slice(slice: &Value, old: Option<&Object>, findings: &mut Fi
         if let Some(protocol) = port["appProtocol"].as_str() {
             findings.named(path.at("appProtocol"), protocol, naming::qualified(protocol));
         }
+    }
+    let path = Trail::from_root("endpoints");
+    for (index, endpoint) in list(&slice["endpoints"]).iter().enumerate() {
+        check_slice_endpoint(kind, endpoint, &path.item(index), findings);
     }
 }
 

@@ -6,7 +6,11 @@ use super::{
     findings::{Findings, entries, is_repeated, list, text},
     pods,
 };
-use crate::{naming, schema::quantity, trail::Trail};
+use crate::{
+    internals, naming,
+    schema::{Problem, quantity},
+    trail::Trail,
+};
 
 const SCOPES: [&str; 6] = [
     "Terminating",
@@ -125,6 +129,13 @@ fn check_selector(spec: &Value, findings: &mut Findings) {
         let values = list(&term["values"]);
         if !SCOPES.contains(&scope) {
             findings.invalid(path.at("scopeName"), scope, "unsupported scope");
+        }
+        for (name, _) in entries(&spec["hard"]) {
+            if is_known(name) && !counts(scope, name) {
+                let shown = internals::shown("ScopeSelector", &spec["scopeSelector"]);
+                let why = "unsupported scope applied to resource".to_owned();
+                findings.add(path, Problem::InvalidText(shown, why));
+            }
         }
         if SCOPES.contains(&scope) && scope != "PriorityClass" && operator != "Exists" {
             let why = "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity";

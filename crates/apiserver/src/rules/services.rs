@@ -1,7 +1,7 @@
 //! Services.
 //!
 //! ```text
-//!   addresses and families ─► only if these are fine: type, ports, affinity, traffic
+//!   addresses and families (`check_place`) ─► only if these are fine: type, ports, affinity, traffic
 //! ```
 
 use std::net::IpAddr;
@@ -15,19 +15,19 @@ const TYPES: [&str; 4] = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort
 const BALANCERS_ONLY: &str = "may only be used when `type` is 'LoadBalancer'";
 const RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
 
-pub(super) fn check(service: &Value, old: Option<&Value>, findings: &mut Findings) {
-    let spec = &service["spec"];
-    let kind = text(&spec["type"]);
-    if kind != "ExternalName" {
+/// Its addresses: without them there is no service to speak of.
+pub(super) fn check_place(spec: &Value, findings: &mut Findings) {
+    if spec["type"] != "ExternalName" {
         check_addresses(spec, findings);
-        // Without addresses there is no service to speak of.
         if findings.is_empty() {
             check_families(spec, findings);
         }
-        if !findings.is_empty() {
-            return;
-        }
     }
+}
+
+pub(super) fn check(service: &Value, old: Option<&Value>, findings: &mut Findings) {
+    let spec = &service["spec"];
+    let kind = text(&spec["type"]);
     if let Some(old) = old {
         check_changes(spec, &old["spec"], findings);
     }

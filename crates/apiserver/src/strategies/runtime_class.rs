@@ -4,6 +4,19 @@ use serde_json::{Value, json};
 
 use crate::{object::Object, registry::Resource, status::Status, storage::Key, verbs::Api};
 
+/// Refuses a pod that costs more than itself where no class of runtimes says so; the rest of it is fine.
+pub(super) fn check_overhead(resource: &Resource, pod: &Object) -> Result<(), Status> {
+    let spec = &pod.tree()["spec"];
+    let given = spec["overhead"]
+        .as_object()
+        .is_some_and(|costs| !costs.is_empty());
+    if given && spec["runtimeClassName"].is_null() {
+        let why = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead";
+        return Err(Status::forbidden(resource, pod.name(), why));
+    }
+    Ok(())
+}
+
 impl Api {
     /// Gives a pod what its class of runtimes costs, and sends it where there are such; or refuses it.
     pub(crate) fn admit_runtime_class(&self, resource: &Resource, pod: &mut Object) -> Result<(), Status> {
@@ -11,12 +24,7 @@ impl Api {
         let spec = pod.fields().get("spec").unwrap_or(&null);
         let overhead = !spec["overhead"].as_object().is_none_or(serde_json::Map::is_empty);
         let Some(name) = spec["runtimeClassName"].as_str().map(str::to_owned) else {
-            let why = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead";
-            return if overhead {
-                Err(Status::forbidden(resource, pod.name(), why))
-            } else {
-                Ok(())
-            };
+            return Ok(());
         };
         let refuse = |why: &str| Err(Status::forbidden(resource, pod.name(), why));
         let Some(class) = self.stored(("node.k8s.io", "runtimeclasses"), &Key::new("", &name)) else {
@@ -24,12 +32,7 @@ impl Api {
         };
         let class = class.object.decode().into_value();
         let cost = &class["overhead"]["podFixed"];
-        if overhead && cost.is_null() {
-            return refuse(
-                "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead",
-            );
-        }
-        if overhead && spec["overhead"] != *cost {
+        if overhead && !cost.is_null() && spec["overhead"] != *cost {
             return refuse("pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead");
         }
         let labels = class["scheduling"]["nodeSelector"].as_object();

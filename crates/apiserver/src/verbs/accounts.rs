@@ -132,7 +132,7 @@ pub(super) fn blank(resource: &Resource) -> &Value {
 
 impl Api {
     /// Accounts for a new object.
-    pub(super) fn account_for_new(&self, resource: &Resource, options: &WriteOptions, object: &mut Object) {
+    pub(crate) fn account_for_new(&self, resource: &Resource, options: &WriteOptions, object: &mut Object) {
         let kinds = Kinds::new(self, resource, "");
         let now = self.world.now_text();
         let said = object.take_account();

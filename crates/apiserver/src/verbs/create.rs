@@ -66,9 +66,12 @@ impl Api {
                 object.set_meta("name", name);
             }
             strategies::named(resource, &mut object);
-            let mut errors = validation::name(&object, resource.strategy.names);
-            errors.extend(check(resource, "", &object, None));
-            errors.extend(rules::check(resource, &object, None));
+            let mut errors = rules::check_place(resource, &object);
+            if errors.is_empty() {
+                errors = validation::name(&object, resource.strategy.names);
+                errors.extend(check(resource, "", &object, None));
+                errors.extend(rules::check(resource, &object));
+            }
             if !errors.is_empty() {
                 return Err(invalid(resource, object.name(), &errors));
             }
@@ -77,7 +80,7 @@ impl Api {
                 validation::size(&object)?;
                 warnings.extend(warnings::about(resource, &object, None));
             }
-            strategies::complete(resource, &mut object);
+            strategies::complete(resource, &mut object)?;
             let _allotting = self.allot(resource, &mut object, None, options)?;
             if options.dry_run {
                 let taken = self

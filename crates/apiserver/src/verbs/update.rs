@@ -19,7 +19,7 @@ use crate::{
     patch::PatchKind,
     registry::Resource,
     request::Target,
-    rules,
+    rules::{self, Changed},
     schema::{FieldError, Problem, Schema},
     status::Status,
     storage::{Change, Entry, Expect},
@@ -183,12 +183,29 @@ impl Api {
         self.check_escalation(resource, options.caller.as_deref(), &object, Some(old))?;
         let mut errors = prepare_update(&mut object, old, target);
         let found = check(resource, &target.subresource, &object, Some(old));
-        errors.extend(validation::repeated(found, resource));
         // A subresource touches what is its own, and leaves the rest as it passed before.
         match &*target.subresource {
-            "" => errors.extend(rules::check(resource, &object, Some(old))),
-            "status" => errors.extend(rules::check_status(resource, &object)),
-            _ => {}
+            "" => {
+                let misplaced = rules::check_place(resource, &object);
+                if misplaced.is_empty() {
+                    let changed = rules::check_changed(resource, &object, old);
+                    errors.extend(validation::of_changed(&found, changed, resource));
+                } else {
+                    errors = misplaced;
+                }
+            }
+            part => {
+                let changes = match part {
+                    "status" => rules::check_status(resource, &object),
+                    _ => Vec::new(),
+                };
+                let rules = Vec::new();
+                errors.extend(validation::of_changed(
+                    &found,
+                    Changed { rules, changes },
+                    resource,
+                ));
+            }
         }
         if !errors.is_empty() {
             return Err(invalid(resource, &target.name, &errors));

@@ -136,8 +136,8 @@ async fn program(client: Client, namespace: &str) -> Result<(), Error> {
 
 pub(crate) async fn rights_derived_from_a_run_are_enough_for_the_next(ctx: Context) -> Result<()> {
     let recorder = Recorder::new();
-    let recorded = recorded(&ctx.client(), &recorder, "program");
-    program(recorded, ctx.namespace()).await?;
+    let client = recorded(&ctx.client(), &recorder, "program");
+    program(client, ctx.namespace()).await?;
     let uses = recorder.uses().of("program");
     let rights = uses.rights();
     ensure!(
@@ -156,9 +156,9 @@ pub(crate) async fn rights_derived_from_a_run_are_enough_for_the_next(ctx: Conte
         "metadata": {"name": "program", "namespace": ctx.namespace()}, "rules": rules,
     }))?;
     let name = format!("{}-program", ctx.namespace());
-    let user = ctx.cluster().user(&name, [""; 0]).await?.with_role(&role).await?;
-    program(user.client(), ctx.namespace()).await?;
-    let maps = Api::<ConfigMap>::namespaced(user.client(), ctx.namespace());
+    let limited = ctx.cluster().user(&name, [""; 0]).await?.with_role(&role).await?;
+    program(limited.client(), ctx.namespace()).await?;
+    let maps = Api::<ConfigMap>::namespaced(limited.client(), ctx.namespace());
     refused(maps.get("state").await)?;
     let granted: Vec<windlass_rights::Rule> = from_value(json!([
         {"verbs": ["*"], "apiGroups": [""], "resources": ["configmaps", "secrets"]},

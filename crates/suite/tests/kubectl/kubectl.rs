@@ -37,7 +37,7 @@ impl Kubectl {
     }
 
     /// The same as another user.
-    pub(crate) fn as_user(self, user: &User) -> Result<Self> {
+    pub(crate) fn for_user(self, user: &User) -> Result<Self> {
         let kubeconfig = user.kubeconfig()?;
         Ok(Self { kubeconfig, ..self })
     }

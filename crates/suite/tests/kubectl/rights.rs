@@ -29,7 +29,7 @@ async fn reader(ctx: &Context) -> Result<User> {
 pub(crate) async fn can_i_is_answered_for_oneself_and_others(ctx: Context) -> Result<()> {
     let user = reader(&ctx).await?;
     let as_other = format!("--as={}", user.name());
-    let own = Kubectl::new(&ctx)?.as_user(&user)?;
+    let own = Kubectl::new(&ctx)?.for_user(&user)?;
     let admin = Kubectl::new(&ctx)?;
     let questions = [
         ("get pods", "yes"),
@@ -61,7 +61,7 @@ pub(crate) async fn can_i_is_answered_for_oneself_and_others(ctx: Context) -> Re
 
 pub(crate) async fn the_list_of_rights_is_shown(ctx: Context) -> Result<()> {
     let user = reader(&ctx).await?;
-    let own = Kubectl::new(&ctx)?.as_user(&user)?;
+    let own = Kubectl::new(&ctx)?.for_user(&user)?;
     let table = own.ok("auth can-i --list").await?;
     let rows = cells(&table);
     assert_eq!(
@@ -83,7 +83,7 @@ pub(crate) async fn the_list_of_rights_is_shown(ctx: Context) -> Result<()> {
 pub(crate) async fn whoami_knows_users_and_accounts(ctx: Context) -> Result<()> {
     let name = format!("{}-somebody", ctx.namespace());
     let user = ctx.cluster().user(&name, ["makers", "menders"]).await?;
-    let own = Kubectl::new(&ctx)?.as_user(&user)?;
+    let own = Kubectl::new(&ctx)?.for_user(&user)?;
     let said = own
         .ok("auth whoami -o 'jsonpath={.status.userInfo.username} {.status.userInfo.groups}'")
         .await?;
@@ -133,7 +133,7 @@ pub(crate) async fn whoami_knows_users_and_accounts(ctx: Context) -> Result<()> 
 
 pub(crate) async fn a_user_is_refused_in_words(ctx: Context) -> Result<()> {
     let user = reader(&ctx).await?;
-    let own = Kubectl::new(&ctx)?.as_user(&user)?;
+    let own = Kubectl::new(&ctx)?.for_user(&user)?;
     let refusal = |verb: &str, what: &str, group: &str| {
         format!(
             "User \"{}\" cannot {verb} resource \"{what}\" in API group \"{group}\" in the namespace \"{}\"",

@@ -19,16 +19,15 @@ pub(in super::super) fn check(pod: &Value, old: &Value, findings: &mut Findings)
     if spec == old {
         return;
     }
-    let added_or_removed = ["containers", "initContainers"]
-        .into_iter()
-        .find(|kind| list(&spec[*kind]).len() != list(&old[*kind]).len());
-    if let Some(kind) = added_or_removed {
-        // There is nothing to compare any further.
-        let why = "pod updates may not add or remove containers";
-        findings.forbidden(format_args!("spec.{kind}"), why);
-        return;
+    for kind in ["containers", "initContainers"] {
+        if list(&spec[kind]).len() != list(&old[kind]).len() {
+            // There is nothing to compare any further.
+            let why = "pod updates may not add or remove containers";
+            findings.forbidden(format_args!("spec.{kind}"), why);
+            return;
+        }
+        check_images(kind, spec, findings);
     }
-    check_images(spec, findings);
     if !check_deadline(spec, old, findings) {
         return;
     }
@@ -42,17 +41,15 @@ pub(in super::super) fn check(pod: &Value, old: &Value, findings: &mut Findings)
     }
 }
 
-fn check_images(spec: &Value, findings: &mut Findings) {
-    for kind in ["containers", "initContainers"] {
-        let path = Trail::from_root("spec");
-        let path = path.at(kind);
-        for (index, container) in list(&spec[kind]).iter().enumerate() {
-            let (image, path) = (text(&container["image"]), path.item(index));
-            findings.given(path.at("image"), &container["image"]);
-            if image.trim() != image {
-                let why = "must not have leading or trailing whitespace";
-                findings.invalid(path.at("image"), image, why);
-            }
+fn check_images(kind: &str, spec: &Value, findings: &mut Findings) {
+    let path = Trail::from_root("spec");
+    let path = path.at(kind);
+    for (index, container) in list(&spec[kind]).iter().enumerate() {
+        let (image, path) = (text(&container["image"]), path.item(index));
+        findings.given(path.at("image"), &container["image"]);
+        if image.trim() != image {
+            let why = "must not have leading or trailing whitespace";
+            findings.invalid(path.at("image"), image, why);
         }
     }
 }

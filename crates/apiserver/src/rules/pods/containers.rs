@@ -46,6 +46,19 @@ pub(super) fn check(pod: &Pod<'_>, path: &Trail<'_>, findings: &mut Findings) {
     }
 }
 
+/// What the images of a pod may not be, and those of a template may.
+pub(super) fn check_images(spec: &Value, path: &Trail<'_>, findings: &mut Findings) {
+    for kind in ["containers", "initContainers"] {
+        let path = path.at(kind);
+        for (index, image) in list(&spec[kind]).iter().map(|c| text(&c["image"])).enumerate() {
+            if image.trim() != image {
+                let why = "must not have leading or trailing whitespace";
+                findings.invalid(path.item(index).at("image"), image, why);
+            }
+        }
+    }
+}
+
 /// What a container that ends before the others begin has no use for.
 fn check_passing(container: &Value, path: &Trail<'_>, findings: &mut Findings) {
     for key in ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"] {
@@ -68,13 +81,7 @@ fn check_common(pod: &Pod<'_>, container: &Value, path: &Trail<'_>, findings: &m
         let name = text(&container["name"]);
         findings.named(path.at("name"), name, naming::label(name));
     }
-    let image = text(&container["image"]);
-    if image.is_empty() {
-        findings.required(path.at("image"), "");
-    } else if !pod.is_template && image.trim() != image {
-        let why = "must not have leading or trailing whitespace";
-        findings.invalid(path.at("image"), image, why);
-    }
+    findings.given(path.at("image"), &container["image"]);
     let policies = ["File", "FallbackToLogsOnError"];
     findings.one_of(
         path.at("terminationMessagePolicy"),

@@ -58,6 +58,7 @@ pub(super) fn check_pod(object: &Value, is_new: bool, findings: &mut Findings) {
     };
     let path = Trail::from_root("spec");
     check_spec(&pod, &path, findings);
+    containers::check_images(pod.spec, &path, findings);
     if !is_new {
         return;
     }

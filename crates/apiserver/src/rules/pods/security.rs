@@ -174,6 +174,11 @@ pub(super) fn check_users(pod: &Pod<'_>, path: &Trail<'_>, findings: &mut Findin
             findings.forbidden(path.at(name), "when `hostUsers` is false");
         }
     }
+    each_container(pod.spec, path, |container, path| {
+        if !list(&container["volumeDevices"]).is_empty() {
+            findings.forbidden(path.at("volumeDevices"), "when `hostUsers` is false");
+        }
+    });
 }
 
 /// What a pod's system does not know.
