@@ -3,11 +3,13 @@
 //! ```text
 //! cargo run --release -p windlass-bench -- queue
 //! cargo run --release -p windlass-bench -- server
+//! cargo run --release -p windlass-bench -- cache
 //! ```
 //!
 //! A subject is a module with a list of cases and a list of rivals; adding one is adding an arm below. Figures are only
 //! worth quoting from a quiet machine.
 
+mod cache;
 mod measure;
 mod queue;
 mod rivals;
@@ -31,8 +33,10 @@ fn main() -> anyhow::Result<()> {
         ["queue"] => queue::bench(),
         // What `bench` starts for each measurement of ours.
         ["measure", "queue", case] => queue::measure_case(case),
+        ["cache"] => cache::bench(),
+        ["measure", "cache", contender, case, source] => cache::measure_case(contender, case, source),
         ["server"] => server::bench(),
         [SERVE, ..] => server::serve(),
-        _ => bail!("name a subject: `queue` or `server`"),
+        _ => bail!("name a subject: `queue`, `server` or `cache`"),
     }
 }
