@@ -5,12 +5,14 @@
 //! cargo run --release -p windlass-bench -- server
 //! cargo run --release -p windlass-bench -- server applies
 //! cargo run --release -p windlass-bench -- access
+//! cargo run --release -p windlass-bench -- cache
 //! ```
 //!
 //! A subject is a module with a list of cases and a list of rivals; adding one is adding an arm below. Figures are only
 //! worth quoting from a quiet machine.
 
 mod access;
+mod cache;
 mod measure;
 mod queue;
 mod rivals;
@@ -34,11 +36,13 @@ fn main() -> anyhow::Result<()> {
         ["queue"] => queue::bench(),
         // What `bench` starts for each measurement of ours.
         ["measure", "queue", case] => queue::measure_case(case),
+        ["cache"] => cache::bench(),
+        ["measure", "cache", contender, case, source] => cache::measure_case(contender, case, source),
         ["server"] => server::bench(),
         // One of the tables of `server`.
         ["server", "applies"] => server::bench_applies(),
         ["access"] => access::bench(),
         [SERVE, ..] => server::serve(),
-        _ => bail!("name a subject: `queue`, `server` or `access`"),
+        _ => bail!("name a subject: `queue`, `cache`, `server` or `access`"),
     }
 }

@@ -40,6 +40,11 @@ impl GoRivals {
         })
     }
 
+    /// The program, for a subject with arguments of its own.
+    pub(crate) fn command(&self) -> Command {
+        Command::new(&self.program)
+    }
+
     /// Measures one rival on one case.
     pub(crate) fn measure(&self, rival: &str, case: &str) -> anyhow::Result<Measurement> {
         measure_in_process(Command::new(&self.program).args(["-rival", rival, "-case", case]))

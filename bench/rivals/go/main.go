@@ -1,5 +1,5 @@
-// Command rivals measures client-go's work queue and controller-runtime's priority queue once, on one of the cases that
-// the windlass-bench program measures ours on, and prints the result as one line of JSON.
+// Command rivals measures client-go's work queue and informer, and controller-runtime's priority queue, once, on one of
+// the cases that the windlass-bench program measures ours on, and prints the result as one line of JSON.
 package main
 
 import (
@@ -41,7 +41,17 @@ type Measurement struct {
 func main() {
 	rival := flag.String("rival", "client-go", "which queue")
 	name := flag.String("case", "cycle", "what to measure")
+	serve := flag.String("serve", "", "a file of pods to serve instead")
+	source := flag.String("source", "", "measures the cache on this server or this file of pods")
 	flag.Parse()
+	if *serve != "" {
+		servePods(*serve)
+		return
+	}
+	if *source != "" {
+		must(json.NewEncoder(os.Stdout).Encode(measureCache(*name, *source)))
+		return
+	}
 	queue, ok := rivals[*rival]
 	if !ok {
 		fail("no rival %q", *rival)

@@ -1,27 +1,39 @@
-//! A cache of one kind: who owns the watch, and how to get from "started" to "readable".
+//! A cache of one kind: who owns the watches, and how to get from "started" to "readable".
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::Arc,
+    time::Duration,
+};
 
 use kube::Client;
+use parking_lot::Mutex;
 use tokio::{sync::watch, task::JoinHandle, time::timeout};
 
 use crate::{
-    driver::{self, Target},
+    driver,
+    entry::{Decode, Hot},
     failure::{Cause, Failure},
+    index::{Index, IndexBy},
+    ingest::{Broken, Ingest},
     kind::{Cacheable, KindName, Selection},
     lister::Lister,
     protocol::ListWatch,
-    store::Store,
+    settings::{Keeping, Settings},
+    stats::{Counters, Stats},
+    store::{Scope, Store},
     subscription::Subscription,
-    wire::Broken,
+    target::Target,
 };
 
-/// A cache of one kind that keeps itself current, possibly not complete yet.
+/// A cache of one kind that keeps itself current, possibly not complete yet, read as `T`s.
 ///
 /// There is nothing to read here: [`synced`](Self::synced) gives the [`Lister`] that can. Clones share one watch.
 /// It ends when the last clone, lister and subscription are gone, or with [`close`](Self::close).
-pub struct Cache<K> {
-    pub(crate) shared: Arc<Shared<K>>,
+pub struct Cache<T> {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) decode: Decode<T>,
 }
 
 impl<K: Cacheable> Cache<K> {
@@ -35,36 +47,22 @@ impl<K: Cacheable> Cache<K> {
 
     /// Like [`start`](Self::start) for a type that learns its kind at run time.
     pub fn start_dynamic(client: Client, dynamic: &K::DynamicType, selection: &Selection) -> Self {
-        Self::start_within(client, dynamic, selection, None)
+        Cache::start_with(client, dynamic, selection, Settings::<K>::compact())
     }
+}
 
-    /// Starts a cache that also ends when `closing` turns true; the receiver is dropped when the task is gone.
-    pub(crate) fn start_within(
+impl<V: Send + Sync + 'static> Cache<V> {
+    /// Like [`start`](Cache::start), with settings. `dynamic` is `&()` for types that know their kind.
+    pub fn start_with<K: Cacheable>(
         client: Client,
         dynamic: &K::DynamicType,
         selection: &Selection,
-        closing: Option<watch::Receiver<bool>>,
+        settings: Settings<K, V>,
     ) -> Self {
-        let core = Arc::new(Core {
-            kind: KindName::of::<K>(dynamic),
-            store: Store::new(),
-            progress: watch::Sender::new(Progress::default()),
-        });
-        let target = Target::of::<K>(dynamic, selection);
-        let ending = Ending(Arc::clone(&core));
-        let task = tokio::spawn(async move {
-            let mut closing = closing;
-            let protocol = ListWatch::new(fastrand::Rng::new());
-            tokio::select! {
-                () = driver::run(client, target, Arc::clone(&ending.0), protocol) => {}
-                () = asked_to_close(closing.as_mut()) => {}
-            }
-        });
+        let target = Target::of::<K>(dynamic, selection, K::metadata_api());
         Self {
-            shared: Arc::new(Shared {
-                core,
-                task: Task(task),
-            }),
+            shared: Shared::start(client, KindName::of::<K>(dynamic), target, settings.keeping, None),
+            decode: settings.decode,
         }
     }
 
@@ -76,25 +74,22 @@ impl<K: Cacheable> Cache<K> {
     /// Waits until the cache holds everything that was there when it started, and gives the means to read it.
     ///
     /// The error says what is missing and the last thing that went wrong. Cancellation-safe.
-    pub async fn synced(&self, deadline: Duration) -> Result<Lister<K>, SyncError> {
+    pub async fn synced(&self, deadline: Duration) -> Result<Lister<V>, SyncError> {
         let mut progress = self.shared.core.progress.subscribe();
         let kind = || self.kind().clone();
         let outcome = timeout(
             deadline,
-            progress.wait_for(|progress| progress.complete || progress.ended),
+            progress.wait_for(|progress| progress.is_complete() || progress.ended),
         )
         .await;
         match outcome {
-            Ok(Ok(progress)) if progress.complete => {}
+            Ok(Ok(progress)) if progress.is_complete() => {}
             Ok(_) => return Err(SyncError::Ended { kind: kind() }),
             Err(_) => {
-                let trouble = self
-                    .trouble()
-                    .unwrap_or_else(|| "the server has not answered yet".to_owned());
                 return Err(SyncError::Deadline {
                     kind: kind(),
                     waited: deadline,
-                    trouble,
+                    missing: self.shared.core.progress.borrow().missing(),
                 });
             }
         }
@@ -103,32 +98,70 @@ impl<K: Cacheable> Cache<K> {
 
     /// What currently keeps the cache from following the server, in one line; `None` if nothing does.
     pub fn trouble(&self) -> Option<String> {
-        self.shared.core.progress.borrow().trouble.clone()
+        self.shared.core.current_trouble()
     }
 
     /// All objects as they are now, and every change from now on.
-    pub fn subscribe(&self) -> Subscription<K> {
-        let buffer = self.shared.core.store.subscribe();
+    pub fn subscribe(&self) -> Subscription<V> {
         Subscription {
-            buffer,
-            _cache: Arc::clone(&self.shared) as Arc<dyn Send + Sync>,
+            buffer: self.shared.core.store.subscribe(),
+            core: Arc::clone(&self.shared.core),
+            decode: self.decode,
+            resync: None,
+            _cache: Arc::clone(&self.shared) as _,
         }
     }
 
-    /// Ends the watch for every user of this cache and waits until its task is gone. Listers keep what they have;
+    /// An index, filled at once from what is there; asking again for the same one gives the same. It lives as long as
+    /// the cache.
+    pub fn index(&self, by: IndexBy<V>) -> Index<V> {
+        Index::of(self.shared.core.store.index(by))
+    }
+
+    /// An index by what a function says of each object, which is decoded for that once per state.
+    pub fn index_by(&self, values: impl Fn(&V) -> Vec<String> + Send + Sync + 'static) -> Index<V> {
+        self.index(IndexBy::function(self.decode, values))
+    }
+
+    /// The same objects read as another type, for example as `DynamicObject` or `PartialObjectMeta`; nothing is
+    /// stored twice. It must be a type of the same kind.
+    pub fn view<W: Cacheable>(&self) -> Cache<W> {
+        Cache {
+            shared: Arc::clone(&self.shared),
+            decode: crate::settings::decode::<W>,
+        }
+    }
+
+    /// From now on these namespaces are cached: others end, and their objects with them; new ones start. Says nothing
+    /// for kinds that live outside namespaces, nor for a cache of all namespaces.
+    pub fn set_namespaces(&self, namespaces: impl IntoIterator<Item = impl Into<String>>) {
+        self.shared
+            .set_namespaces(namespaces.into_iter().map(Into::into).collect());
+    }
+
+    /// The figures of this cache.
+    pub fn stats(&self) -> Stats {
+        self.shared.core.stats()
+    }
+
+    /// Ends the watch for every user of this cache and waits until its tasks are gone. Listers keep what they have;
     /// subscriptions end.
     pub async fn close(&self) {
-        self.shared.task.0.abort();
-        let mut progress = self.shared.core.progress.subscribe();
-        // The sender lives in `core`, so this can only end by the task's end.
-        let _ = progress.wait_for(|progress| progress.ended).await;
+        let tasks = std::mem::take(&mut *self.shared.tasks.lock());
+        for mut task in tasks.into_values() {
+            task.0.abort();
+            // It was aborted, or has panicked and said so.
+            let _ = (&mut task.0).await;
+        }
+        self.shared.core.end();
     }
 }
 
-impl<K> Clone for Cache<K> {
+impl<T> Clone for Cache<T> {
     fn clone(&self) -> Self {
         Self {
             shared: Arc::clone(&self.shared),
+            decode: self.decode,
         }
     }
 }
@@ -137,14 +170,14 @@ impl<K> Clone for Cache<K> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SyncError {
     /// The first list did not come in time.
-    #[error("{kind} was not listed within {waited:?}: {trouble}")]
+    #[error("{kind} was not listed within {waited:?}: {missing}")]
     Deadline {
-        /// What is missing.
+        /// Which kind.
         kind: KindName,
         /// How long it was waited for.
         waited: Duration,
-        /// The last thing that went wrong.
-        trouble: String,
+        /// What is missing, and the last thing that went wrong.
+        missing: String,
     },
     /// The cache was closed.
     #[error("the cache of {kind} has ended")]
@@ -155,17 +188,95 @@ pub enum SyncError {
 }
 
 /// What the users of a cache own together.
-pub(crate) struct Shared<K> {
-    pub(crate) core: Arc<Core<K>>,
-    task: Task,
+pub(crate) struct Shared {
+    pub(crate) core: Arc<Core>,
+    client: Client,
+    pub(crate) target: Target,
+    closing: Option<watch::Sender<bool>>,
+    /// One for each scope.
+    tasks: Mutex<BTreeMap<Scope, Task>>,
 }
 
-/// The driver's task; it does not outlive its owner.
+/// A driver's task; it does not outlive its owner.
 struct Task(JoinHandle<()>);
 
 impl Drop for Task {
     fn drop(&mut self) {
         self.0.abort();
+    }
+}
+
+impl Shared {
+    /// Starts a cache that also ends when `closing` turns true; no receiver is left when its tasks are gone.
+    pub(crate) fn start(
+        client: Client,
+        kind: KindName,
+        target: Target,
+        keeping: Keeping,
+        closing: Option<watch::Sender<bool>>,
+    ) -> Arc<Self> {
+        let core = Arc::new(Core::new(kind, keeping));
+        let scopes = target.scopes();
+        let shared = Arc::new(Self {
+            core,
+            client,
+            target,
+            closing,
+            tasks: Mutex::default(),
+        });
+        // All are known before one is complete, or the first would make the cache look complete.
+        for scope in &scopes {
+            shared.core.open(scope);
+        }
+        let mut tasks = shared.tasks.lock();
+        for scope in scopes {
+            let task = shared.follow(&scope);
+            tasks.insert(scope, task);
+        }
+        drop(tasks);
+        shared
+    }
+
+    fn follow(&self, scope: &Scope) -> Task {
+        let ending = Ending(Arc::clone(&self.core));
+        let (client, target, scope) = (self.client.clone(), self.target.clone(), Arc::clone(scope));
+        let mut closing = self.closing.as_ref().map(watch::Sender::subscribe);
+        Task(tokio::spawn(async move {
+            let protocol = ListWatch::new(fastrand::Rng::new(), tokio::time::Instant::now().into_std());
+            let protocol = if ending.0.streaming {
+                protocol
+            } else {
+                protocol.listing()
+            };
+            tokio::select! {
+                () = driver::run(client, target, scope, Arc::clone(&ending.0), protocol) => {}
+                () = asked_to_close(closing.as_mut()) => ending.0.end(),
+            }
+        }))
+    }
+
+    fn set_namespaces(&self, wanted: BTreeSet<String>) {
+        let mut tasks = self.tasks.lock();
+        if tasks.contains_key("") {
+            return;
+        }
+        let gone: Vec<Scope> = tasks
+            .keys()
+            .filter(|scope| !wanted.contains(&***scope))
+            .cloned()
+            .collect();
+        for scope in wanted {
+            let scope = Scope::from(scope);
+            if !tasks.contains_key(&scope) {
+                self.core.open(&scope);
+                let task = self.follow(&scope);
+                tasks.insert(scope, task);
+            }
+        }
+        for scope in gone {
+            drop(tasks.remove(&scope));
+            self.core.abandon(&scope);
+        }
     }
 }
 
@@ -179,20 +290,52 @@ async fn asked_to_close(closing: Option<&mut watch::Receiver<bool>>) {
     std::future::pending::<()>().await;
 }
 
-/// What the driver's task and the users have in common.
-pub(crate) struct Core<K> {
-    kind: KindName,
-    pub(crate) store: Store<K>,
+/// What the drivers' tasks and the users have in common.
+pub(crate) struct Core {
+    pub(crate) kind: KindName,
+    pub(crate) store: Store,
+    pub(crate) ingest: Mutex<Ingest>,
+    pub(crate) hot: Hot,
+    pub(crate) stats: Counters,
     progress: watch::Sender<Progress>,
+    streaming: bool,
 }
 
 #[derive(Default)]
 struct Progress {
+    scopes: BTreeMap<Scope, Reached>,
+    /// The tasks are gone.
+    ended: bool,
+}
+
+#[derive(Default)]
+struct Reached {
     /// The first list is in the store.
     complete: bool,
-    /// The task is gone.
-    ended: bool,
     trouble: Option<String>,
+}
+
+impl Progress {
+    fn is_complete(&self) -> bool {
+        self.scopes.values().all(|reached| reached.complete)
+    }
+
+    fn missing(&self) -> String {
+        let missing = self.scopes.iter().filter(|(_, reached)| !reached.complete);
+        let texts: Vec<_> = missing
+            .map(|(scope, reached)| {
+                let trouble = reached
+                    .trouble
+                    .as_deref()
+                    .unwrap_or("the server has not answered yet");
+                match &**scope {
+                    "" => trouble.to_owned(),
+                    namespace => format!("namespace `{namespace}`: {trouble}"),
+                }
+            })
+            .collect();
+        texts.join("; ")
+    }
 }
 
 /// Something that a person should know about.
@@ -203,26 +346,92 @@ pub(crate) enum Trouble<'a> {
     Object(&'a Broken),
 }
 
-impl<K> Core<K> {
-    pub(crate) fn complete(&self) {
+impl Core {
+    pub(crate) fn new(kind: KindName, keeping: Keeping) -> Self {
+        Self {
+            store: Store::new(),
+            progress: watch::Sender::new(Progress::default()),
+            hot: Hot::new(keeping.hot_bytes),
+            stats: Counters::default(),
+            streaming: keeping.streaming,
+            ingest: Mutex::new(Ingest::new(kind.clone(), keeping)),
+            kind,
+        }
+    }
+
+    fn open(&self, scope: &Scope) {
+        self.store.open(scope);
+        self.progress
+            .send_modify(|progress| drop(progress.scopes.insert(Arc::clone(scope), Reached::default())));
+    }
+
+    fn abandon(&self, scope: &Scope) {
+        self.store.abandon(scope);
+        self.progress
+            .send_modify(|progress| drop(progress.scopes.remove(scope)));
+    }
+
+    fn reach(&self, scope: &Scope, act: impl FnOnce(&mut Reached)) {
         self.progress.send_modify(|progress| {
-            progress.complete = true;
-            progress.trouble = None;
+            // A namespace that was given up may still have something to say.
+            if let Some(reached) = progress.scopes.get_mut(scope) {
+                act(reached);
+            }
         });
     }
 
-    pub(crate) fn recovered(&self) {
-        self.progress.send_modify(|progress| progress.trouble = None);
+    pub(crate) fn complete(&self, scope: &Scope) {
+        self.reach(scope, |reached| {
+            reached.complete = true;
+            reached.trouble = None;
+        });
+    }
+
+    pub(crate) fn recovered(&self, scope: &Scope) {
+        self.reach(scope, |reached| reached.trouble = None);
+    }
+
+    pub(crate) fn current_trouble(&self) -> Option<String> {
+        let progress = self.progress.borrow();
+        progress
+            .scopes
+            .values()
+            .find_map(|reached| reached.trouble.clone())
+    }
+
+    fn end(&self) {
+        self.store.close();
+        self.progress.send_modify(|progress| progress.ended = true);
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        let snapshot = self.store.snapshot();
+        let (subscribers, pending, unconfirmed) = self.store.waiting();
+        Stats {
+            objects: snapshot.objects.len(),
+            bytes: snapshot.objects.iter().map(|entry| entry.bytes()).sum(),
+            hot_bytes: self.hot.used(),
+            dictionaries: self.ingest.lock().dictionaries(),
+            subscribers,
+            pending,
+            unconfirmed,
+            ..self.stats.read()
+        }
     }
 
     pub(crate) fn report(&self, trouble: Trouble<'_>) {
+        let Trouble::Object(Broken { key, error }) = trouble else {
+            return;
+        };
         let kind = &self.kind;
+        self.stats.undecodable();
+        let key = key.as_ref().map_or("?".to_owned(), ToString::to_string);
+        tracing::warn!(%kind, %key, error, "an object does not decode and is skipped");
+    }
+
+    pub(crate) fn trouble(&self, scope: &Scope, trouble: Trouble<'_>) {
         let text = match trouble {
-            Trouble::Object(Broken { key, error, .. }) => {
-                let key = key.as_ref().map_or("?".to_owned(), ToString::to_string);
-                tracing::warn!(%kind, %key, error, "an object does not decode and is skipped");
-                return;
-            }
+            Trouble::Object(_) => return self.report(trouble),
             Trouble::List(Failure {
                 cause: Cause::NotInstalled,
                 message,
@@ -232,23 +441,37 @@ impl<K> Core<K> {
             Trouble::List(failure) => format!("cannot list: {}", failure.message),
             Trouble::Watch(failure) => format!("cannot watch: {}", failure.message),
         };
+        self.stats.failure();
+        let kind = &self.kind;
         // The same trouble again, after each backoff, is not news.
-        if self.progress.borrow().trouble.as_ref() == Some(&text) {
-            tracing::debug!(%kind, trouble = text, "still in trouble");
+        let known = |progress: &Progress| {
+            progress
+                .scopes
+                .get(scope)
+                .is_some_and(|reached| reached.trouble.as_ref() == Some(&text))
+        };
+        if known(&self.progress.borrow()) {
+            tracing::debug!(%kind, namespace = %scope, trouble = text, "still in trouble");
         } else {
-            tracing::warn!(%kind, trouble = text, "the cache is in trouble");
-            self.progress
-                .send_modify(|progress| progress.trouble = Some(text));
+            tracing::warn!(%kind, namespace = %scope, trouble = text, "the cache is in trouble");
+            self.reach(scope, |reached| reached.trouble = Some(text));
         }
     }
 }
 
-/// Tells everybody that the task is gone, however it went.
-struct Ending<K: Cacheable>(Arc<Core<K>>);
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cache of {}", self.kind)
+    }
+}
 
-impl<K: Cacheable> Drop for Ending<K> {
+/// Ends the cache if a driver's task is gone by itself, which is a defect; an aborted one was asked to.
+struct Ending(Arc<Core>);
+
+impl Drop for Ending {
     fn drop(&mut self) {
-        self.0.store.close();
-        self.0.progress.send_modify(|progress| progress.ended = true);
+        if std::thread::panicking() {
+            self.0.end();
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! One cache per kind and selection, shared by everybody who asks.
 
 use std::{
-    any::{Any, TypeId},
+    any::TypeId,
     collections::HashMap,
     sync::{Arc, Weak},
 };
@@ -12,36 +12,72 @@ use tokio::sync::watch;
 
 use crate::{
     cache::{Cache, Shared},
+    entry::Decode,
     kind::{Cacheable, KindName, Selection},
+    report::Report,
+    settings::{Keeping, Settings, decode},
+    target::Target,
+    writes,
 };
 
-/// The caches of one client. Asking twice for the same kind and selection gives the same watch; it ends with its
-/// last user, not with this.
+/// The caches of one client. Asking twice for the same kind and selection gives the same watch, whatever type it is
+/// read as; it ends with its last user, not with this.
 #[derive(Clone)]
 pub struct Caches {
+    /// What the watches use.
     client: Client,
-    /// Weak, so that the map keeps no watch alive.
-    known: Arc<Mutex<HashMap<Identity, Weak<dyn Any + Send + Sync>>>>,
+    /// The same, and its writes go into the caches.
+    writer: Client,
+    state: Arc<Mutex<State>>,
     /// Every watch's task holds a receiver.
     closing: watch::Sender<bool>,
 }
 
-/// The type is part of it because a kind can be read as different types; each is stored for itself.
-type Identity = (TypeId, KindName, Selection);
+#[derive(Default)]
+pub(crate) struct State {
+    /// Weak, so that the map keeps no watch alive.
+    known: HashMap<Identity, Weak<Shared>>,
+    settings: HashMap<KindName, Keeping>,
+}
+
+/// A projection is one of its own, by its type; everything else is read from one copy.
+type Identity = (KindName, Selection, Option<TypeId>);
+
+impl State {
+    /// The caches that are in use.
+    pub(crate) fn in_use(&self) -> Vec<Arc<Shared>> {
+        self.known.values().filter_map(Weak::upgrade).collect()
+    }
+}
 
 impl Caches {
     /// No caches yet.
     pub fn new(client: Client) -> Self {
+        let state = Arc::default();
         Self {
+            writer: writes::recording(client.clone(), Arc::downgrade(&state)),
             client,
-            known: Arc::default(),
+            state,
             closing: watch::Sender::new(false),
         }
     }
 
-    /// The client that the caches use.
+    /// A client whose writes are visible to the next cached read.
+    ///
+    /// What the server answers to a create, update, patch, apply or delete, of one object or of many, is put into the
+    /// caches of that kind before the caller gets it; what the watch then tells late cannot undo it. Reads go to the
+    /// server, as with the client that it was made from.
     pub fn client(&self) -> &Client {
-        &self.client
+        &self.writer
+    }
+
+    /// From now on caches of `K` are started with these settings. Those that run stay as they are.
+    pub fn configure<K: Cacheable>(&self, settings: Settings<K>)
+    where
+        K::DynamicType: Default,
+    {
+        let kind = KindName::of::<K>(&K::DynamicType::default());
+        self.state.lock().settings.insert(kind, settings.keeping);
     }
 
     /// The cache of the selected objects, started if nobody uses it yet. Must be called within a tokio runtime.
@@ -54,22 +90,59 @@ impl Caches {
 
     /// Like [`get`](Self::get) for a type that learns its kind at run time.
     pub fn get_dynamic<K: Cacheable>(&self, dynamic: &K::DynamicType, selection: &Selection) -> Cache<K> {
-        let identity = (TypeId::of::<K>(), KindName::of::<K>(dynamic), selection.clone());
-        let mut known = self.known.lock();
-        let existing = known.get(&identity).and_then(Weak::upgrade);
-        if let Some(shared) = existing.and_then(|any| any.downcast::<Shared<K>>().ok()) {
-            return Cache { shared };
+        let kind = KindName::of::<K>(dynamic);
+        let keeping = self.state.lock().settings.get(&kind).cloned().unwrap_or_default();
+        let target = Target::of::<K>(dynamic, selection, false);
+        self.shared(kind, target, keeping, None, decode::<K>)
+    }
+
+    /// A projection of the selected objects: `project` is used by the first who asks for this type of projection.
+    pub fn projected<K: Cacheable, V: Send + Sync + 'static>(
+        &self,
+        selection: &Selection,
+        settings: Settings<K, V>,
+    ) -> Cache<V>
+    where
+        K::DynamicType: Default,
+    {
+        let dynamic = K::DynamicType::default();
+        let target = Target::of::<K>(&dynamic, selection, false);
+        let view = Some(TypeId::of::<V>());
+        self.shared(
+            KindName::of::<K>(&dynamic),
+            target,
+            settings.keeping,
+            view,
+            settings.decode,
+        )
+    }
+
+    fn shared<T>(
+        &self,
+        kind: KindName,
+        target: Target,
+        keeping: Keeping,
+        view: Option<TypeId>,
+        decode: Decode<T>,
+    ) -> Cache<T> {
+        let mut state = self.state.lock();
+        let identity = (kind.clone(), target.selection.clone(), view);
+        if let Some(shared) = state.known.get(&identity).and_then(Weak::upgrade) {
+            return Cache { shared, decode };
         }
-        known.retain(|_, cache| cache.strong_count() > 0);
-        let cache = Cache::start_within(
-            self.client.clone(),
-            dynamic,
-            selection,
-            Some(self.closing.subscribe()),
-        );
-        let weak: Weak<Shared<K>> = Arc::downgrade(&cache.shared);
-        known.insert(identity, weak);
-        cache
+        state.known.retain(|_, cache| cache.strong_count() > 0);
+        let closing = Some(self.closing.clone());
+        let shared = Shared::start(self.client.clone(), kind, target, keeping, closing);
+        state.known.insert(identity, Arc::downgrade(&shared));
+        Cache { shared, decode }
+    }
+
+    /// What is cached, and for how many users: one report for each watch that is in use.
+    pub fn reports(&self) -> Vec<Report> {
+        let known = self.state.lock().in_use();
+        let mut reports: Vec<_> = known.iter().map(Report::of).collect();
+        reports.sort_by_cached_key(|report| (report.kind.to_string(), format!("{:?}", report.selection)));
+        reports
     }
 
     /// Ends every watch, also those that are still in use, and waits until their tasks are gone. A cache that is

@@ -2,28 +2,25 @@
 
 use std::sync::Arc;
 
-use kube::Resource;
+use crate::{cache::Core, entry::Decode, entry::Entry, key::ObjectKey, meta::Meta, stored::Stored};
 
-use crate::key::ObjectKey;
-
-/// One object changed. Objects are shared and immutable.
-#[derive(Debug)]
-pub enum Change<K> {
+/// One object changed. Objects are shared and immutable, and decoded when somebody asks.
+pub enum Change<T> {
     /// The object exists in a new state.
     Applied {
         /// The state that this subscriber saw before; `None` if it sees the object for the first time.
-        old: Option<Arc<K>>,
+        old: Option<Stored<T>>,
         /// The state now.
-        new: Arc<K>,
+        new: Stored<T>,
         /// The object was there when the subscription (or the cache) started and has not changed since.
         initial: bool,
     },
     /// The object is gone.
     Deleted {
         /// The state that this subscriber saw before.
-        old: Arc<K>,
+        old: Stored<T>,
         /// Its last known state; newer than `old` if changes were missed, or if the deletion itself changed it.
-        last: Arc<K>,
+        last: Stored<T>,
         /// How we know.
         how: Deletion,
     },
@@ -38,14 +35,19 @@ pub enum Deletion {
     Inferred,
 }
 
-impl<K: Resource> Change<K> {
+impl<T> Change<T> {
     /// Which object.
-    pub fn key(&self) -> ObjectKey {
-        ObjectKey::of(&**self.object())
+    pub fn key(&self) -> &ObjectKey {
+        self.meta().key()
+    }
+
+    /// What is known of the object's newest state without decoding it.
+    pub fn meta(&self) -> &Meta {
+        self.stored().meta()
     }
 
     /// The object's newest known state.
-    pub fn object(&self) -> &Arc<K> {
+    pub fn stored(&self) -> &Stored<T> {
         match self {
             Self::Applied { new, .. } => new,
             Self::Deleted { last, .. } => last,
@@ -53,7 +55,7 @@ impl<K: Resource> Change<K> {
     }
 
     /// The state that this subscriber saw before; `None` if it sees the object for the first time.
-    pub fn old(&self) -> Option<&Arc<K>> {
+    pub fn old(&self) -> Option<&Stored<T>> {
         match self {
             Self::Applied { old, .. } => old.as_ref(),
             Self::Deleted { old, .. } => Some(old),
@@ -62,11 +64,51 @@ impl<K: Resource> Change<K> {
 
     /// Whether the object was deleted and created again under the same name since the subscriber last saw it.
     pub fn recreated(&self) -> bool {
+        matches!(self, Self::Applied { old: Some(old), new, .. } if old.meta().uid() != new.meta().uid())
+    }
+
+    /// Whether nothing changed, and the subscriber asked to be told of everything again.
+    pub fn is_resync(&self) -> bool {
+        matches!(self, Self::Applied { old: Some(old), new, .. } if old.is_same(new))
+    }
+}
+
+impl<T> Clone for Change<T> {
+    fn clone(&self) -> Self {
         match self {
-            Self::Applied {
-                old: Some(old), new, ..
-            } => old.meta().uid != new.meta().uid,
-            _ => false,
+            Self::Applied { old, new, initial } => Self::Applied {
+                old: old.clone(),
+                new: new.clone(),
+                initial: *initial,
+            },
+            Self::Deleted { old, last, how } => Self::Deleted {
+                old: old.clone(),
+                last: last.clone(),
+                how: *how,
+            },
+        }
+    }
+}
+
+/// A change before anybody says what type the objects are to be read as.
+#[derive(Clone)]
+pub(crate) enum RawChange {
+    Applied {
+        old: Option<Arc<Entry>>,
+        new: Arc<Entry>,
+        initial: bool,
+    },
+    Deleted {
+        old: Arc<Entry>,
+        last: Arc<Entry>,
+        how: Deletion,
+    },
+}
+
+impl RawChange {
+    pub(crate) fn key(&self) -> &ObjectKey {
+        match self {
+            Self::Applied { new: entry, .. } | Self::Deleted { last: entry, .. } => &entry.meta.key,
         }
     }
 
@@ -90,20 +132,19 @@ impl<K: Resource> Change<K> {
             }),
         }
     }
-}
 
-impl<K> Clone for Change<K> {
-    fn clone(&self) -> Self {
+    pub(crate) fn read_as<T>(self, core: &Arc<Core>, decode: Decode<T>) -> Change<T> {
+        let stored = |entry| Stored::new(entry, core, decode);
         match self {
-            Self::Applied { old, new, initial } => Self::Applied {
-                old: old.clone(),
-                new: Arc::clone(new),
-                initial: *initial,
+            Self::Applied { old, new, initial } => Change::Applied {
+                old: old.map(stored),
+                new: stored(new),
+                initial,
             },
-            Self::Deleted { old, last, how } => Self::Deleted {
-                old: Arc::clone(old),
-                last: Arc::clone(last),
-                how: *how,
+            Self::Deleted { old, last, how } => Change::Deleted {
+                old: stored(old),
+                last: stored(last),
+                how,
             },
         }
     }

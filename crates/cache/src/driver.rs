@@ -3,19 +3,22 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use http::{Request, Response, StatusCode, header};
+use http::{Response, header};
 use http_body_util::{BodyExt, Limited};
 use kube::{Client, client::Body, core::Status};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tracing::Instrument;
 
 use crate::{
     cache::{Core, Trouble},
     failure::{Failure, with_sources},
+    ingest::Arrival,
     key::ObjectKey,
-    kind::{Cacheable, Selection, is_cluster_scoped},
     protocol::{Effect, Input, ListCall, ListWatch, Step, WatchCall},
-    store::Staged,
-    wire::{Arrival, Frame, Lines, Page},
+    scan::Scanned,
+    store::{Scope, Staged, Told},
+    target::Target,
+    wire::{Frame, Lines, Page},
 };
 
 /// How much longer than asked a watch may live before we end it ourselves: the server or the path to it is dead.
@@ -24,257 +27,309 @@ const WATCH_GRACE: Duration = Duration::from_secs(30);
 /// A server that has said nothing for so long will not. kube-apiserver itself gives up on a request after a minute.
 const PATIENCE: Duration = Duration::from_mins(2);
 
+/// A server that streams initial events and stops in the middle for so long does not know their end.
+const INITIAL_SILENCE: Duration = Duration::from_secs(20);
+
+/// When nothing has come for so long, fresh objects are packed.
+const QUIET: Duration = Duration::from_secs(1);
+
 /// Of an error response no more than this is read.
 const LONGEST_ERROR: usize = 1 << 20;
 
 /// After so many objects other tasks get a turn.
-const DECODED_PER_TURN: usize = 64;
+const PER_TURN: usize = 64;
 
-/// Where a kind's list is, and which part of it is wanted.
-pub(crate) struct Target {
-    path: String,
-    selectors: Vec<(&'static str, String)>,
-    accept: &'static str,
-}
-
-impl Target {
-    pub(crate) fn of<K: Cacheable>(dynamic: &K::DynamicType, selection: &Selection) -> Self {
-        let Selection {
-            namespace,
-            labels,
-            fields,
-        } = selection;
-        let selectors = [("labelSelector", labels), ("fieldSelector", fields)];
-        Self {
-            path: K::url_path(
-                dynamic,
-                namespace.as_deref().filter(|_| !is_cluster_scoped::<K>()),
-            ),
-            selectors: selectors
-                .into_iter()
-                .filter_map(|(name, value)| Some((name, value.clone()?)))
-                .collect(),
-            accept: if K::metadata_api() {
-                "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-            } else {
-                "application/json"
-            },
-        }
-    }
-
-    fn request(&self, parameters: &[(&str, &str)]) -> Result<Request<Body>, Failure> {
-        let mut query = form_urlencoded::Serializer::new(String::new());
-        for (name, value) in &self.selectors {
-            query.append_pair(name, value);
-        }
-        query.extend_pairs(parameters);
-        Request::get(format!("{}?{}", self.path, query.finish()))
-            .header(header::ACCEPT, self.accept)
-            .body(Body::empty())
-            .map_err(|error| Failure::other(error.to_string()))
-    }
-}
+/// No more changes than this are held back for one write of the store.
+const LARGEST_BATCH: usize = 256;
 
 /// Runs until it is cancelled, which is safe at any point: a list that is not complete was never in the store.
-pub(crate) async fn run<K: Cacheable>(
-    client: Client,
-    target: Target,
-    core: Arc<Core<K>>,
-    mut protocol: ListWatch,
-) {
-    let mut staged = Staged::new();
+pub(crate) async fn run(client: Client, target: Target, scope: Scope, core: Arc<Core>, protocol: ListWatch) {
+    let mut driver = Driver {
+        client,
+        target,
+        scope,
+        core,
+        protocol,
+        staged: Staged::new(),
+        told: Vec::new(),
+    };
     loop {
-        match protocol.step() {
+        match driver.protocol.step() {
             Step::Wait(delay) => {
                 sleep(delay).await;
-                let _ = protocol.input(&Input::Waited, now());
+                let _ = driver.protocol.input(&Input::Waited, now());
             }
-            Step::List(call) => list(&client, &target, &core, &mut protocol, &mut staged, call).await,
-            Step::Watch(call) => watch(&client, &target, &core, &mut protocol, call).await,
+            Step::List(call) => {
+                let span = tracing::debug_span!("list", kind = %driver.core.kind, namespace = %driver.scope, version = call.resource_version);
+                driver.list(call).instrument(span).await;
+            }
+            Step::Watch(call) => {
+                let span = tracing::debug_span!("watch", kind = %driver.core.kind, namespace = %driver.scope, version = call.resource_version);
+                driver.watch(call).instrument(span).await;
+            }
         }
     }
 }
 
-async fn list<K: Cacheable>(
-    client: &Client,
-    target: &Target,
-    core: &Core<K>,
-    protocol: &mut ListWatch,
-    staged: &mut Staged<K>,
-    call: ListCall,
-) {
-    let effect = match patiently(fetch(client, target, call)).await {
-        Ok(body) => match Page::parse(&body) {
-            Ok(page) => {
-                for (count, raw) in page.items.iter().enumerate() {
-                    stage(core, staged, Arrival::decode(raw));
-                    if count % DECODED_PER_TURN == DECODED_PER_TURN - 1 {
-                        tokio::task::yield_now().await;
-                    }
+struct Driver {
+    client: Client,
+    target: Target,
+    scope: Scope,
+    core: Arc<Core>,
+    protocol: ListWatch,
+    staged: Staged,
+    /// What the watch told and the store does not know yet.
+    told: Vec<Told>,
+}
+
+impl Driver {
+    async fn list(&mut self, call: ListCall) {
+        let effect = match self.fetch(&call).await {
+            Ok(page) => self.protocol.input(
+                &Input::Page {
+                    resource_version: &page.resource_version,
+                    continue_token: page.continue_token.as_deref(),
+                },
+                now(),
+            ),
+            Err(failure) => {
+                self.core.trouble(&self.scope, Trouble::List(&failure));
+                self.protocol.input(&Input::ListFailed(&failure), now())
+            }
+        };
+        match effect {
+            Effect::Replace => self.replace(),
+            Effect::Discard => self.staged.clear(),
+            Effect::Clear => {
+                self.staged.clear();
+                self.core.store.replace(&self.scope, Staged::new(), "");
+            }
+            Effect::Stage | Effect::Unstage | Effect::None | Effect::Apply | Effect::Remove => {}
+        }
+    }
+
+    /// Gets a page; its items are put aside as they arrive.
+    async fn fetch(&mut self, call: &ListCall) -> Result<Page, Failure> {
+        let not_a_list =
+            |wire: crate::wire::NotAList| Failure::other(format!("the list is not readable: {}", wire.0));
+        let request = self.target.list(&self.scope, call)?;
+        let mut body = patiently(send(&self.client, request)).await?.into_body();
+        let mut page = Page::default();
+        loop {
+            let next = patiently(async { Ok(body.frame().await) }).await?;
+            let Some(frame) = next else { break };
+            let frame = frame.map_err(|error| Failure::other(with_sources(&error)))?;
+            if let Some(chunk) = frame.data_ref() {
+                self.core.stats.heard();
+                // Other tasks get a turn between pieces, however large the server's chunks are.
+                for piece in chunk.chunks(PER_TURN << 10) {
+                    page.push(piece).map_err(not_a_list)?;
+                    page.items(|raw, found| self.stage(raw, found))
+                        .map_err(not_a_list)?;
+                    tokio::task::yield_now().await;
                 }
-                let Page {
-                    resource_version,
-                    continue_token,
-                    ..
-                } = &page;
-                let continue_token = continue_token.as_deref();
-                protocol.input(
-                    &Input::Page {
-                        resource_version,
-                        continue_token,
-                    },
-                    now(),
-                )
-            }
-            Err(error) => {
-                let failure = Failure::other(format!("the list is not readable: {error}"));
-                core.report(Trouble::List(&failure));
-                protocol.input(&Input::ListFailed(&failure), now())
-            }
-        },
-        Err(failure) => {
-            core.report(Trouble::List(&failure));
-            protocol.input(&Input::ListFailed(&failure), now())
-        }
-    };
-    match effect {
-        Effect::Replace => {
-            core.store
-                .replace(std::mem::take(staged), protocol.resource_version());
-            core.complete();
-        }
-        Effect::Discard => staged.clear(),
-        Effect::Clear => {
-            staged.clear();
-            core.store.clear();
-        }
-        Effect::Stage | Effect::None | Effect::Apply | Effect::Remove => {}
-    }
-}
-
-async fn fetch(client: &Client, target: &Target, call: ListCall) -> Result<Bytes, Failure> {
-    let limit = call.limit.map(|limit| limit.to_string());
-    let mut parameters = Vec::new();
-    // An empty version is the default; a continue token carries its own.
-    if !call.resource_version.is_empty() {
-        parameters.push(("resourceVersion", call.resource_version.as_str()));
-    }
-    parameters.extend(limit.as_deref().map(|limit| ("limit", limit)));
-    parameters.extend(call.continue_token.as_deref().map(|token| ("continue", token)));
-    let response = send(client, target.request(&parameters)?).await?;
-    let body = response
-        .into_body()
-        .collect()
-        .await
-        .map_err(|error| Failure::other(with_sources(&error)))?;
-    Ok(body.to_bytes())
-}
-
-fn stage<K: Cacheable>(core: &Core<K>, staged: &mut Staged<K>, arrival: Arrival<K>) {
-    match arrival {
-        Arrival::Object(object) => {
-            let object = Arc::<K>::from(object);
-            staged.insert(ObjectKey::of(&*object), Some(object));
-        }
-        Arrival::Broken(broken) => {
-            core.report(Trouble::Object(&broken));
-            if let Some(key) = broken.key {
-                staged.insert(key, None);
             }
         }
+        page.finish(|raw, found| self.stage(raw, found))
+            .map_err(not_a_list)?;
+        Ok(page)
     }
-}
 
-async fn watch<K: Cacheable>(
-    client: &Client,
-    target: &Target,
-    core: &Core<K>,
-    protocol: &mut ListWatch,
-    call: WatchCall,
-) {
-    let seconds = call.timeout.as_secs().to_string();
-    let request = target.request(&[
-        ("watch", "true"),
-        ("allowWatchBookmarks", "true"),
-        ("resourceVersion", &call.resource_version),
-        ("timeoutSeconds", &seconds),
-    ]);
-    let deadline = Instant::now() + call.timeout + WATCH_GRACE;
-    let response = match patiently(async { send(client, request?).await }).await {
-        Ok(response) => response,
-        Err(failure) => {
-            core.report(Trouble::Watch(&failure));
-            let _ = protocol.input(&Input::WatchFailed(&failure), now());
+    fn stage(&mut self, raw: &[u8], found: &Scanned<'_>) {
+        let key = ObjectKey::namespaced(&*found.namespace, &*found.name);
+        // What is known in this very state need not be made again.
+        if let Some(known) = self.core.store.snapshot().objects.get(&key)
+            && known.meta.is_at(&found.uid, &found.resource_version)
+        {
+            self.staged.insert(key, Some(Arc::clone(known)));
             return;
         }
-    };
-    core.recovered();
-    let mut body = response.into_body();
-    let mut lines = Lines::default();
-    loop {
-        while let Some(line) = lines.next() {
-            if let Err(failure) = frame(core, protocol, &line) {
-                core.report(Trouble::Watch(&failure));
-                let _ = protocol.input(&Input::StreamFailed(&failure), now());
+        match self.core.ingest.lock().take(raw, found) {
+            Arrival::Object(entry) => drop(self.staged.insert(entry.meta.key.clone(), Some(entry))),
+            Arrival::Broken(broken) => {
+                self.core.report(Trouble::Object(&broken));
+                if let Some(key) = broken.key {
+                    self.staged.insert(key, None);
+                }
+            }
+        }
+    }
+
+    fn replace(&mut self) {
+        let staged = std::mem::take(&mut self.staged);
+        self.core.stats.list();
+        let objects = staged.len();
+        tracing::debug!(
+            objects,
+            version = self.protocol.resource_version(),
+            "the whole state is known"
+        );
+        self.core
+            .store
+            .replace(&self.scope, staged, self.protocol.resource_version());
+        self.core.complete(&self.scope);
+    }
+
+    async fn watch(&mut self, call: WatchCall) {
+        let request = self.target.watch(&self.scope, &call);
+        let deadline = Instant::now() + call.timeout + WATCH_GRACE;
+        let response = match patiently(async { send(&self.client, request?).await }).await {
+            Ok(response) => response,
+            Err(failure) => {
+                // A server that cannot stream is listed; that it cannot is no trouble.
+                if !call.initial_events {
+                    self.core.trouble(&self.scope, Trouble::Watch(&failure));
+                }
+                self.take(&Input::WatchFailed(&failure));
+                return;
+            }
+        };
+        self.core.stats.watch();
+        self.core.recovered(&self.scope);
+        let mut synced = !call.initial_events;
+        let mut body = response.into_body();
+        let mut lines = Lines::default();
+        loop {
+            let mut count = 0;
+            while let Some(line) = lines.next() {
+                if let Err(failure) = self.line(&line, &mut synced) {
+                    self.commit();
+                    self.core.trouble(&self.scope, Trouble::Watch(&failure));
+                    self.take(&Input::StreamFailed(&failure));
+                    return;
+                }
+                count += 1;
+                if count % PER_TURN == 0 {
+                    tokio::task::consume_budget().await;
+                }
+            }
+            self.commit();
+            let silence = if synced {
+                deadline
+            } else {
+                deadline.min(Instant::now() + INITIAL_SILENCE)
+            };
+            let chunk = match self.chunk(&mut body, silence).await {
+                Some(chunk) => chunk,
+                None if !synced && Instant::now() < deadline && Instant::now() >= silence => {
+                    let failure = Failure::other("the initial events do not end");
+                    self.take(&Input::StreamFailed(&failure));
+                    return;
+                }
+                // A broken connection is an ended one: what was received is whole lines, and counts.
+                None => {
+                    self.take(&Input::StreamEnded);
+                    return;
+                }
+            };
+            if lines.push(&chunk).is_err() {
+                let failure = Failure::other("a line of the watch is too long to be an object");
+                self.core.trouble(&self.scope, Trouble::Watch(&failure));
+                self.take(&Input::StreamFailed(&failure));
                 return;
             }
         }
-        // A broken connection is an ended one: what was received is whole lines, and counts.
-        let Ok(Some(Ok(chunk))) = timeout_at(deadline, body.frame()).await else {
-            let _ = protocol.input(&Input::StreamEnded, now());
-            return;
-        };
-        if let Some(data) = chunk.data_ref()
-            && lines.push(data).is_err()
-        {
-            let failure = Failure::other("a line of the watch is too long to be an object");
-            core.report(Trouble::Watch(&failure));
-            let _ = protocol.input(&Input::StreamFailed(&failure), now());
-            return;
-        }
     }
-}
 
-/// Takes one line of a watch; an error ends the watch.
-fn frame<K: Cacheable>(core: &Core<K>, protocol: &mut ListWatch, line: &[u8]) -> Result<(), Failure> {
-    let (event, raw) = match Frame::parse(line) {
-        Ok(Frame::Event(event, raw)) => (event, raw),
-        Ok(Frame::Bookmark { resource_version }) => {
-            let _ = protocol.input(
-                &Input::Bookmark {
+    /// The next piece of the body, `None` at its end or at the deadline. Meanwhile, if nothing comes, what is fresh is
+    /// packed.
+    async fn chunk(&mut self, body: &mut Body, deadline: Instant) -> Option<Bytes> {
+        loop {
+            let mut quiet = deadline.min(Instant::now() + QUIET);
+            let frame = loop {
+                match timeout_at(quiet, body.frame()).await {
+                    Ok(frame) => break frame,
+                    Err(_) if Instant::now() >= deadline => return None,
+                    Err(_) => {
+                        let more = self.core.ingest.lock().pack_some(PER_TURN);
+                        quiet = if more { Instant::now() } else { deadline };
+                    }
+                }
+            };
+            let data = frame?.ok()?.into_data();
+            if let Ok(chunk) = data {
+                self.core.stats.heard();
+                return Some(chunk);
+            }
+        }
+    }
+
+    /// Takes one line of a watch; an error ends the watch.
+    fn line(&mut self, line: &[u8], synced: &mut bool) -> Result<(), Failure> {
+        let (event, raw, found) = match Frame::parse(line) {
+            Ok(Frame::Event(event, raw, found)) => (event, raw, found),
+            Ok(Frame::Bookmark {
+                resource_version,
+                initial_end,
+            }) => {
+                let bookmark = Input::Bookmark {
                     resource_version: &resource_version,
-                },
-                now(),
-            );
-            core.store.advance(protocol.resource_version());
-            return Ok(());
-        }
-        Ok(Frame::Error(status)) => return Err(Failure::from_status(&status, None)),
-        Ok(Frame::Unknown) => return Ok(()),
-        // Which change this was cannot be known, so nothing after it can be trusted.
-        Err(error) => {
-            return Err(Failure::other(format!(
-                "a line of the watch is not readable: {error}"
-            )));
-        }
-    };
-    let arrival = Arrival::decode(raw);
-    if let Arrival::Broken(broken) = &arrival {
-        core.report(Trouble::Object(broken));
-    }
-    let effect = protocol.input(
-        &Input::Event {
+                    initial_end,
+                };
+                if self.protocol.input(&bookmark, now()) == Effect::Replace {
+                    self.replace();
+                    *synced = true;
+                } else if *synced {
+                    self.write();
+                }
+                return Ok(());
+            }
+            Ok(Frame::Error(status)) => return Err(Failure::from_status(&status, None)),
+            Ok(Frame::Unknown) => return Ok(()),
+            // Which change this was cannot be known, so nothing after it can be trusted.
+            Err(error) => {
+                return Err(Failure::other(format!(
+                    "a line of the watch is not readable: {error}"
+                )));
+            }
+        };
+        self.core.stats.event();
+        let input = Input::Event {
             event,
-            resource_version: arrival.resource_version(),
-        },
-        now(),
-    );
-    match effect {
-        Effect::Apply => core.store.apply(arrival, protocol.resource_version()),
-        Effect::Remove => core.store.remove(arrival, protocol.resource_version()),
-        Effect::None | Effect::Stage | Effect::Replace | Effect::Discard | Effect::Clear => {}
+            resource_version: &found.resource_version,
+        };
+        match self.protocol.input(&input, now()) {
+            Effect::Stage => self.stage(raw, &found),
+            Effect::Unstage => {
+                self.staged
+                    .remove(&ObjectKey::namespaced(&*found.namespace, &*found.name));
+            }
+            Effect::Apply => match self.core.ingest.lock().take(raw, &found) {
+                Arrival::Object(entry) => self.told.push(Told::Applied(entry)),
+                Arrival::Broken(broken) => self.core.report(Trouble::Object(&broken)),
+            },
+            Effect::Remove => match self.core.ingest.lock().make(raw, &found) {
+                Arrival::Object(last) => self.told.push(Told::Removed(last)),
+                Arrival::Broken(broken) => self.told.extend(broken.key.map(Told::RemovedBroken)),
+            },
+            Effect::None | Effect::Replace | Effect::Discard | Effect::Clear => {}
+        }
+        if self.told.len() >= LARGEST_BATCH {
+            self.commit();
+        }
+        Ok(())
     }
-    Ok(())
+
+    fn commit(&mut self) {
+        if !self.told.is_empty() {
+            self.write();
+        }
+    }
+
+    /// Tells the store what the watch told, and how far it has come.
+    fn write(&mut self) {
+        let told = std::mem::take(&mut self.told);
+        self.core
+            .store
+            .commit(&self.scope, told, self.protocol.resource_version());
+    }
+
+    /// The end of a watch: what was put aside for the initial state may be void.
+    fn take(&mut self, input: &Input<'_>) {
+        if self.protocol.input(input, now()) == Effect::Discard {
+            self.staged.clear();
+        }
+    }
 }
 
 async fn patiently<T>(request: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
@@ -285,7 +340,7 @@ async fn patiently<T>(request: impl Future<Output = Result<T, Failure>>) -> Resu
 }
 
 /// Sends a request and turns an error response into a failure.
-async fn send(client: &Client, request: Request<Body>) -> Result<Response<Body>, Failure> {
+async fn send(client: &Client, request: http::Request<Body>) -> Result<Response<Body>, Failure> {
     let response = client
         .send(request)
         .await
@@ -304,7 +359,7 @@ async fn send(client: &Client, request: Request<Body>) -> Result<Response<Body>,
 }
 
 /// The server's status object, or one made from the code where the answer is none (an unknown path is plain text).
-fn status_of(code: StatusCode, body: &[u8]) -> Status {
+fn status_of(code: http::StatusCode, body: &[u8]) -> Status {
     match serde_json::from_slice::<Status>(body) {
         Ok(status) if status.code != 0 || !status.reason.is_empty() => status,
         _ => {

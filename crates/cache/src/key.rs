@@ -18,8 +18,8 @@ use kube::Resource;
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {
     /// Empty for objects outside any namespace; Kubernetes allows no empty namespace name.
-    namespace: Arc<str>,
-    name: Arc<str>,
+    pub(crate) namespace: Arc<str>,
+    pub(crate) name: Arc<str>,
 }
 
 impl ObjectKey {

@@ -1,6 +1,6 @@
 //! What is cached: a kind, and which of its objects.
 
-use std::{any::TypeId, fmt};
+use std::{any::TypeId, collections::BTreeSet, fmt};
 
 use kube::Resource;
 use serde::de::DeserializeOwned;
@@ -46,9 +46,11 @@ impl fmt::Display for KindName {
 /// not exist.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Selection {
-    pub(crate) namespace: Option<String>,
+    /// `None`: all.
+    pub(crate) namespaces: Option<BTreeSet<String>>,
     pub(crate) labels: Option<String>,
     pub(crate) fields: Option<String>,
+    pub(crate) metadata_only: bool,
 }
 
 impl Selection {
@@ -60,7 +62,23 @@ impl Selection {
     /// Only objects in this namespace. Says nothing about kinds that live outside namespaces: of those, all.
     #[must_use]
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
-        self.namespace = Some(namespace.into());
+        self.namespaces = Some(BTreeSet::from([namespace.into()]));
+        self
+    }
+
+    /// Only objects in these namespaces, each with a watch of its own; for a controller without rights in the whole
+    /// cluster. The set can change later: [`Cache::set_namespaces`](crate::Cache::set_namespaces).
+    #[must_use]
+    pub fn namespaces(mut self, namespaces: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.namespaces = Some(namespaces.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Asks the server for metadata alone. Such a cache is one of its own: it can only be read as `PartialObjectMeta`
+    /// or dynamically. Default: whole objects, of which metadata is one view.
+    #[must_use]
+    pub fn metadata_only(mut self) -> Self {
+        self.metadata_only = true;
         self
     }
 
@@ -76,5 +94,26 @@ impl Selection {
     pub fn fields(mut self, selector: impl Into<String>) -> Self {
         self.fields = Some(selector.into());
         self
+    }
+}
+
+impl fmt::Display for Selection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.namespaces {
+            None => f.write_str("all namespaces")?,
+            Some(namespaces) => {
+                let names: Vec<_> = namespaces.iter().map(String::as_str).collect();
+                write!(f, "namespaces {}", names.join("+"))?;
+            }
+        }
+        for (what, selector) in [("labels", &self.labels), ("fields", &self.fields)] {
+            if let Some(selector) = selector {
+                write!(f, ", {what} {selector}")?;
+            }
+        }
+        if self.metadata_only {
+            f.write_str(", metadata only")?;
+        }
+        Ok(())
     }
 }

@@ -1,27 +1,30 @@
 //! The list-and-watch protocol without I/O: what came in, what to do to the store, what to ask next.
 //!
 //! ```text
-//!        ┌──────┐ ──┐ a page with a continue token: Stage
-//!   ●──► │ List │ ◄─┘
-//!        └──────┘ ──── last page: Replace ────► ┌───────┐ ──┐ a frame: Apply, Remove
-//!           │ ▲                                 │ Watch │ ◄─┘ the end: again from the last version
-//!           │ │                                 └───────┘
-//!    failed │ │ ◄─── any other failure ────────┐   │ ▲
-//!           ▼ │                                │   ▼ │ refused, 429
-//!        ┌──────────────────────────────────────────────────┐
-//!        │ Wait: 0.8 s doubling to 30 s, each with jitter   │
-//!        └──────────────────────────────────────────────────┘
+//!        ┌────────┐ ──┐ a frame: Stage, Unstage
+//!   ●──► │ Stream │ ◄─┘
+//!        └────────┘ ──── the marked bookmark: Replace, the same watch goes on ──┐
+//!           │ refused by the server                                             │
+//!           ▼                                                                   ▼
+//!        ┌──────┐ ──┐ a page with a continue token: Stage               ┌───────┐ ──┐ a frame: Apply, Remove
+//!        │ List │ ◄─┘                                                   │ Watch │ ◄─┘ the end: again from the last
+//!        └──────┘ ──── last page: Replace ────────────────────────────► └───────┘     version
+//!           │                                                              │ ▲
+//!    failed │        Stream again after any other failure                  ▼ │ refused, 429
+//!        ┌──────────────────────────────────────────────────────────────────────┐
+//!        │ Wait: 0.8 s doubling to 30 s, each with jitter                       │
+//!        └──────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
 //! [`ListWatch`] holds resource versions and timing, and no objects: the driver keeps the payload of an
 //! [`Input`] and does with it what the returned [`Effect`] says. So the rules can be tested with strings, and
 //! the driver has none to get wrong. The rules are client-go's reflector's; the tests name each one.
-//!
-//! Streaming the initial state instead of listing it (watch-list) is not here yet. It will be one more phase: its
-//! `ADDED` frames are [`Effect::Stage`], its marked bookmark is [`Effect::Replace`], and its refusal is the list
-//! phase below.
+
+mod messages;
 
 use std::time::{Duration, Instant};
+
+pub use messages::{Effect, Event, Input, ListCall, Step, WatchCall};
 
 use crate::{
     backoff::Backoff,
@@ -40,103 +43,6 @@ const VERY_SHORT: Duration = Duration::from_secs(1);
 /// So many 404s in a row say that the kind is gone. One alone may be a server that is just starting.
 const NOT_INSTALLED_CONFIRMED: u32 = 2;
 
-/// What the driver must do next.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// Send this list request; answer with [`Input::Page`] or [`Input::ListFailed`].
-    List(ListCall),
-    /// Send this watch request; answer with [`Input::WatchFailed`], or with any number of [`Input::Event`] and
-    /// [`Input::Bookmark`] and then [`Input::StreamEnded`] or [`Input::StreamFailed`].
-    Watch(WatchCall),
-    /// Do nothing for so long; answer with [`Input::Waited`].
-    Wait(Duration),
-}
-
-/// The parameters of a list request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ListCall {
-    /// Empty: the newest state, by quorum. `0`: any state. Otherwise: not older than this.
-    pub resource_version: String,
-    /// `None`: everything in one response.
-    pub limit: Option<u32>,
-    /// The token of the previous page.
-    pub continue_token: Option<String>,
-}
-
-/// The parameters of a watch request. Bookmarks are always asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WatchCall {
-    /// Changes after this version.
-    pub resource_version: String,
-    /// When the server is to end the watch.
-    pub timeout: Duration,
-}
-
-/// What came back.
-#[derive(Clone, Debug)]
-pub enum Input<'a> {
-    /// A page of a list.
-    Page {
-        /// The version of the list as a whole.
-        resource_version: &'a str,
-        /// Where the next page starts, unless this is the last.
-        continue_token: Option<&'a str>,
-    },
-    /// A list request failed.
-    ListFailed(&'a Failure),
-    /// A watch request failed before any frame.
-    WatchFailed(&'a Failure),
-    /// An `ADDED`, `MODIFIED` or `DELETED` frame, decodable or not.
-    Event {
-        /// Which.
-        event: Event,
-        /// The object's version; empty if it could not be read.
-        resource_version: &'a str,
-    },
-    /// A `BOOKMARK` frame.
-    Bookmark {
-        /// Everything up to this version has been sent.
-        resource_version: &'a str,
-    },
-    /// An `ERROR` frame.
-    StreamFailed(&'a Failure),
-    /// The stream ended, by the server, the network, or because it was silent for too long.
-    StreamEnded,
-    /// The time of [`Step::Wait`] has passed.
-    Waited,
-}
-
-/// What a frame says about its object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// It exists in this state, and the watch has not told of it before.
-    Added,
-    /// It exists in this state.
-    Modified,
-    /// It is gone; this was its last state.
-    Deleted,
-}
-
-/// What the driver must do with the payload of the input.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub enum Effect {
-    /// Nothing.
-    None,
-    /// Put the page's objects aside.
-    Stage,
-    /// Put the page's objects aside, then make all that is aside the content of the store.
-    Replace,
-    /// Forget what is aside: the list starts again.
-    Discard,
-    /// Store the object.
-    Apply,
-    /// Remove the object.
-    Remove,
-    /// Remove all objects: the kind does not exist any more.
-    Clear,
-}
-
 /// The protocol's state for one kind.
 #[derive(Debug)]
 pub struct ListWatch {
@@ -145,6 +51,8 @@ pub struct ListWatch {
     resource_version: String,
     /// The server does not know `resource_version` any more, or not yet: the next list asks for the newest state.
     version_unavailable: bool,
+    /// The initial state is streamed if the server can.
+    streaming: bool,
     /// A list at version 0 came in pages, so the server has no watch cache, and lists at a version are not cheap.
     server_pages: bool,
     /// 404s in a row.
@@ -159,6 +67,12 @@ enum Phase {
         call: ListCall,
         /// The version that the first page asked for; later pages carry it in their token.
         requested: String,
+    },
+    /// A watch that has not told of all initial objects yet.
+    Stream {
+        call: WatchCall,
+        since: Instant,
+        frames: u64,
     },
     Watch {
         call: WatchCall,
@@ -176,31 +90,41 @@ enum Phase {
 
 #[derive(Clone, Copy, Debug)]
 enum Then {
-    List,
+    Start,
     Watch,
 }
 
 impl ListWatch {
     /// A protocol that has seen nothing. `random` spreads timeouts and retries; seed it to repeat a run.
-    pub fn new(mut random: fastrand::Rng) -> Self {
+    pub fn new(mut random: fastrand::Rng, now: Instant) -> Self {
         let backoff = Backoff::new(random.fork());
-        let phase = list_phase("0".to_owned(), false);
-        Self {
-            phase,
+        let mut protocol = Self {
+            phase: list_phase("0".to_owned(), false),
             resource_version: String::new(),
             version_unavailable: false,
+            streaming: true,
             server_pages: false,
             not_installed: 0,
             backoff,
             random,
-        }
+        };
+        protocol.start(now);
+        protocol
+    }
+
+    /// The initial state is listed, never streamed.
+    #[must_use]
+    pub fn listing(mut self) -> Self {
+        self.streaming = false;
+        self.relist();
+        self
     }
 
     /// What to do now. Asking twice gives the same answer.
     pub fn step(&self) -> Step {
         match &self.phase {
             Phase::List { call, .. } => Step::List(call.clone()),
-            Phase::Watch { call, .. } => Step::Watch(call.clone()),
+            Phase::Watch { call, .. } | Phase::Stream { call, .. } => Step::Watch(call.clone()),
             Phase::Wait { delay, .. } => Step::Wait(*delay),
         }
     }
@@ -236,13 +160,53 @@ impl ListWatch {
                 Effect::Stage
             }
             (Input::ListFailed(failure), Phase::List { .. }) => self.list_failed(failure, now),
+            (Input::WatchFailed(failure) | Input::StreamFailed(failure), Phase::Stream { .. }) => {
+                self.initial_stream_failed(failure, now)
+            }
+            (Input::Event { event, .. }, Phase::Stream { frames, .. }) => {
+                *frames += 1;
+                match event {
+                    Event::Added | Event::Modified => Effect::Stage,
+                    Event::Deleted => Effect::Unstage,
+                }
+            }
+            (
+                Input::Bookmark {
+                    resource_version,
+                    initial_end,
+                },
+                Phase::Stream { call, since, frames },
+            ) => {
+                *frames += 1;
+                if !initial_end {
+                    return Effect::None;
+                }
+                (*resource_version).clone_into(&mut self.resource_version);
+                self.version_unavailable = false;
+                self.not_installed = 0;
+                self.phase = Phase::Watch {
+                    call: call.clone(),
+                    since: *since,
+                    frames: *frames,
+                    unordered: false,
+                };
+                Effect::Replace
+            }
+            (Input::StreamEnded, Phase::Stream { since, frames, .. }) => {
+                if *frames == 0 && now.duration_since(*since) < VERY_SHORT {
+                    self.wait(Cause::Other, Then::Start, now);
+                } else {
+                    self.start(now);
+                }
+                Effect::Discard
+            }
             (Input::WatchFailed(failure) | Input::StreamFailed(failure), Phase::Watch { .. }) => {
                 let unversioned = self.is_unversioned();
                 let then = match failure.cause {
                     // The server is busy or restarting; what we hold is as good as before.
                     Cause::Refused | Cause::TooManyRequests { .. } if !unversioned => Then::Watch,
                     // A 410 does not make the version unavailable for a list: the server may still list at it.
-                    _ => Then::List,
+                    _ => Then::Start,
                 };
                 self.wait(failure.cause, then, now);
                 Effect::None
@@ -267,7 +231,7 @@ impl ListWatch {
                 }
             }
             (
-                Input::Bookmark { resource_version },
+                Input::Bookmark { resource_version, .. },
                 Phase::Watch {
                     frames, unordered, ..
                 },
@@ -279,10 +243,10 @@ impl ListWatch {
             }
             (Input::StreamEnded, Phase::Watch { since, frames, .. }) => {
                 if *frames == 0 && now.duration_since(*since) < VERY_SHORT {
-                    self.wait(Cause::Other, Then::List, now);
+                    self.wait(Cause::Other, Then::Start, now);
                 } else if self.is_unversioned() {
                     // Another such watch would not tell what was deleted in between.
-                    self.relist();
+                    self.start(now);
                 } else {
                     self.watch(now);
                 }
@@ -290,7 +254,7 @@ impl ListWatch {
             }
             (Input::Waited, Phase::Wait { then, .. }) => {
                 match then {
-                    Then::List => self.relist(),
+                    Then::Start => self.start(now),
                     Then::Watch => self.watch(now),
                 }
                 Effect::None
@@ -300,6 +264,24 @@ impl ListWatch {
                 Effect::None
             }
         }
+    }
+
+    /// The stream of initial events was refused or broke off.
+    fn initial_stream_failed(&mut self, failure: &Failure, now: Instant) -> Effect {
+        let Phase::Stream { call, .. } = &self.phase else {
+            return Effect::None;
+        };
+        match failure.cause {
+            Cause::Refused | Cause::TooManyRequests { .. } => self.wait(failure.cause, Then::Start, now),
+            Cause::Expired | Cause::TooLarge if !call.resource_version.is_empty() => {
+                self.version_unavailable = true;
+                self.start(now);
+            }
+            Cause::Expired | Cause::TooLarge => self.wait(failure.cause, Then::Start, now),
+            // The server cannot do it, or not now: this time it is a list.
+            Cause::NotInstalled | Cause::Other => self.relist(),
+        }
+        Effect::Discard
     }
 
     fn list_failed(&mut self, failure: &Failure, now: Instant) -> Effect {
@@ -324,7 +306,7 @@ impl ListWatch {
             }
             Cause::NotInstalled => {
                 self.not_installed += 1;
-                self.wait(failure.cause, Then::List, now);
+                self.wait(failure.cause, Then::Start, now);
                 if self.not_installed == NOT_INSTALLED_CONFIRMED && !self.resource_version.is_empty() {
                     // If it is installed again, it starts from nothing.
                     self.resource_version.clear();
@@ -332,9 +314,31 @@ impl ListWatch {
                     return Effect::Clear;
                 }
             }
-            cause => self.wait(cause, Then::List, now),
+            cause => self.wait(cause, Then::Start, now),
         }
         Effect::Discard
+    }
+
+    /// Gets the whole state, not older than what is known.
+    fn start(&mut self, now: Instant) {
+        if !self.streaming {
+            return self.relist();
+        }
+        let resource_version = if self.version_unavailable {
+            String::new()
+        } else {
+            self.resource_version.clone()
+        };
+        let call = WatchCall {
+            resource_version,
+            initial_events: true,
+            timeout: Duration::from_secs(self.random.u64(WATCH_SECONDS)),
+        };
+        self.phase = Phase::Stream {
+            call,
+            since: now,
+            frames: 0,
+        };
     }
 
     fn relist(&mut self) {
@@ -350,6 +354,7 @@ impl ListWatch {
         let timeout = Duration::from_secs(self.random.u64(WATCH_SECONDS));
         let call = WatchCall {
             resource_version: self.resource_version.clone(),
+            initial_events: false,
             timeout,
         };
         let unordered = self.is_unversioned();

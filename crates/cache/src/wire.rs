@@ -1,53 +1,178 @@
-//! Bytes to objects: list pages, watch frames, and what is left of an object that does not decode.
+//! Bytes to objects: list pages as they stream in, and watch frames.
 
 use bytes::{Buf, Bytes, BytesMut};
 use kube::core::Status;
-use serde::Deserialize;
-use serde_json::value::RawValue;
+use memchr::memchr;
 
-use crate::{key::ObjectKey, kind::Cacheable, protocol::Event};
+use crate::{
+    protocol::Event,
+    scan::{Cursor, Scanned, Trouble},
+};
 
-/// No Kubernetes object comes near this; a longer line is not a watch.
-const LONGEST_LINE: usize = 64 << 20;
+/// No Kubernetes object comes near this; a longer one is not what was asked for.
+const LONGEST: usize = 64 << 20;
 
-/// A list response whose items are still text in the response's own bytes.
-pub(crate) struct Page<'a> {
+/// A list response, cut into its items while it arrives: the whole of it is never held.
+#[derive(Default)]
+pub(crate) struct Page {
     pub(crate) resource_version: String,
     pub(crate) continue_token: Option<String>,
-    pub(crate) items: Vec<&'a RawValue>,
+    /// What has arrived and was not taken.
+    buffer: BytesMut,
+    place: Place,
+    /// Not worth looking before there is more than this: an item was incomplete.
+    wanted: usize,
 }
 
-impl<'a> Page<'a> {
-    pub(crate) fn parse(body: &'a [u8]) -> serde_json::Result<Self> {
-        #[derive(Deserialize)]
-        struct List<'a> {
-            metadata: ListMeta,
-            // Go writes an empty list as null.
-            #[serde(borrow, default)]
-            items: Option<Vec<&'a RawValue>>,
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Place {
+    #[default]
+    Start,
+    /// Before the name of a member, or the end.
+    Members,
+    Items,
+    End,
+}
+
+/// A body that is no list.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct NotAList(pub(crate) &'static str);
+
+impl Page {
+    pub(crate) fn push(&mut self, chunk: &[u8]) -> Result<(), NotAList> {
+        if self.buffer.len() + chunk.len() > LONGEST {
+            return Err(NotAList("an item is too long to be an object"));
         }
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct ListMeta {
-            #[serde(default)]
-            resource_version: String,
-            #[serde(default, rename = "continue")]
-            continue_token: Option<String>,
+        self.buffer.extend_from_slice(chunk);
+        Ok(())
+    }
+
+    /// Calls `act` with each complete item and what was found in it.
+    pub(crate) fn items(&mut self, mut act: impl FnMut(&[u8], &Scanned<'_>)) -> Result<(), NotAList> {
+        if self.buffer.len() < self.wanted {
+            return Ok(());
         }
-        let list: List<'a> = serde_json::from_slice(body)?;
-        Ok(Self {
-            resource_version: list.metadata.resource_version,
-            continue_token: list.metadata.continue_token,
-            items: list.items.unwrap_or_default(),
-        })
+        loop {
+            let mut cursor = Cursor::new(&self.buffer);
+            let place = self.place;
+            let mut head = Head::default();
+            let outcome = step(place, &mut cursor, &mut head, &mut act);
+            let taken = cursor.at;
+            match outcome {
+                Ok(next) => {
+                    self.place = next;
+                    self.wanted = 0;
+                    if let Some(version) = head.resource_version {
+                        self.resource_version = version;
+                        self.continue_token = head.continue_token.filter(|token| !token.is_empty());
+                    }
+                    self.buffer.advance(taken);
+                    if next == Place::End {
+                        return Ok(());
+                    }
+                }
+                Err(Trouble::Incomplete) => {
+                    // A large item that comes in small chunks is not scanned again for each of them.
+                    self.wanted = self.buffer.len() + self.buffer.len() / 2;
+                    return Ok(());
+                }
+                Err(Trouble::Malformed(what)) => return Err(NotAList(what)),
+            }
+        }
+    }
+
+    /// The body has ended: whatever is complete is taken, and it must have been all.
+    pub(crate) fn finish(&mut self, act: impl FnMut(&[u8], &Scanned<'_>)) -> Result<(), NotAList> {
+        self.wanted = 0;
+        self.items(act)?;
+        if self.place != Place::End {
+            return Err(NotAList("it ends too early"));
+        }
+        if self.resource_version.is_empty() {
+            return Err(NotAList("it has no list metadata"));
+        }
+        Ok(())
+    }
+}
+
+#[derive(Default)]
+struct Head {
+    resource_version: Option<String>,
+    continue_token: Option<String>,
+}
+
+/// Takes one member of the list or one item, completely or not at all.
+fn step(
+    place: Place,
+    cursor: &mut Cursor<'_>,
+    head: &mut Head,
+    act: &mut impl FnMut(&[u8], &Scanned<'_>),
+) -> Result<Place, Trouble> {
+    match place {
+        Place::Start => {
+            cursor.expect(b'{')?;
+            Ok(Place::Members)
+        }
+        Place::Members => match cursor.peek()? {
+            b'}' => {
+                cursor.at += 1;
+                Ok(Place::End)
+            }
+            b',' => {
+                cursor.at += 1;
+                Ok(Place::Members)
+            }
+            _ => {
+                let name = cursor.string()?;
+                cursor.expect(b':')?;
+                match (name, cursor.peek()?) {
+                    (b"items", b'[') => {
+                        cursor.at += 1;
+                        return Ok(Place::Items);
+                    }
+                    (b"metadata", b'{') => cursor.members(|cursor, name| {
+                        match name {
+                            b"resourceVersion" => {
+                                head.resource_version = Some(cursor.text_value()?.into_owned())
+                            }
+                            b"continue" => head.continue_token = Some(cursor.text_value()?.into_owned()),
+                            _ => drop(cursor.skip()?),
+                        }
+                        Ok(())
+                    })?,
+                    // Go writes an empty list as null.
+                    _ => drop(cursor.skip()?),
+                }
+                Ok(Place::Members)
+            }
+        },
+        Place::Items => match cursor.peek()? {
+            b']' => {
+                cursor.at += 1;
+                Ok(Place::Members)
+            }
+            b',' => {
+                cursor.at += 1;
+                Ok(Place::Items)
+            }
+            _ => {
+                let start = cursor.at;
+                let found = cursor.object()?;
+                act(&cursor.text[start..cursor.at], &found);
+                Ok(Place::Items)
+            }
+        },
+        Place::End => Ok(Place::End),
     }
 }
 
 /// One line of a watch stream.
 pub(crate) enum Frame<'a> {
-    Event(Event, &'a RawValue),
+    Event(Event, &'a [u8], Scanned<'a>),
     Bookmark {
         resource_version: String,
+        /// It ends the initial events of the watch.
+        initial_end: bool,
     },
     Error(Box<Status>),
     /// A type that this client does not know.
@@ -55,104 +180,46 @@ pub(crate) enum Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    pub(crate) fn parse(line: &'a [u8]) -> serde_json::Result<Self> {
-        #[derive(Deserialize)]
-        struct Line<'a> {
-            #[serde(rename = "type")]
-            frame: Type,
-            #[serde(borrow)]
-            object: &'a RawValue,
-        }
-        #[derive(Deserialize)]
-        #[serde(rename_all = "UPPERCASE")]
-        enum Type {
-            Added,
-            Modified,
-            Deleted,
-            Bookmark,
-            Error,
-            #[serde(other)]
-            Unknown,
-        }
-        let line: Line<'a> = serde_json::from_slice(line)?;
-        Ok(match line.frame {
-            Type::Added => Self::Event(Event::Added, line.object),
-            Type::Modified => Self::Event(Event::Modified, line.object),
-            Type::Deleted => Self::Event(Event::Deleted, line.object),
-            Type::Bookmark => Self::Bookmark {
-                resource_version: Remains::of(line.object).resource_version,
-            },
-            Type::Error => Self::Error(serde_json::from_str(line.object.get())?),
-            Type::Unknown => Self::Unknown,
-        })
-    }
-}
-
-/// An object as it arrived.
-pub(crate) enum Arrival<K> {
-    Object(Box<K>),
-    Broken(Broken),
-}
-
-/// An object that does not decode as its kind: something exists under this key, we cannot say what.
-#[derive(Debug)]
-pub(crate) struct Broken {
-    /// `None` if not even that could be read.
-    pub(crate) key: Option<ObjectKey>,
-    pub(crate) resource_version: String,
-    pub(crate) error: String,
-}
-
-impl<K: Cacheable> Arrival<K> {
-    /// Decodes one object and drops its `managedFields`, which are a large part of it and of no use to readers.
-    pub(crate) fn decode(raw: &RawValue) -> Self {
-        let error = match serde_json::from_str::<K>(raw.get()) {
-            Ok(mut object) if object.meta().name.as_ref().is_some_and(|name| !name.is_empty()) => {
-                object.meta_mut().managed_fields = None;
-                return Self::Object(Box::new(object));
+    pub(crate) fn parse(line: &'a [u8]) -> Result<Self, String> {
+        let mut cursor = Cursor::new(line);
+        let (mut sort, mut object) = (None, None);
+        let scanned = cursor.members(|cursor, name| {
+            match name {
+                b"type" => sort = Some(cursor.text_value()?),
+                b"object" if cursor.peek()? == b'{' => {
+                    let start = cursor.at;
+                    let found = cursor.object()?;
+                    object = Some((&cursor.text[start..cursor.at], found));
+                }
+                _ => drop(cursor.skip()?),
             }
-            Ok(_) => "it has no metadata.name".to_owned(),
-            Err(error) => error.to_string(),
-        };
-        let remains = Remains::of(raw);
-        let key = (!remains.name.is_empty()).then(|| match remains.namespace.as_str() {
-            "" => ObjectKey::cluster(remains.name),
-            namespace => ObjectKey::namespaced(namespace, remains.name),
+            Ok(())
         });
-        Self::Broken(Broken {
-            key,
-            resource_version: remains.resource_version,
-            error,
+        match scanned {
+            Ok(()) => {}
+            Err(Trouble::Incomplete) => return Err("it ends too early".to_owned()),
+            Err(Trouble::Malformed(what)) => return Err(what.to_owned()),
+        }
+        let event = match sort.as_deref() {
+            Some("ADDED") => Event::Added,
+            Some("MODIFIED") => Event::Modified,
+            Some("DELETED") => Event::Deleted,
+            Some("BOOKMARK" | "ERROR") => Event::Added,
+            Some(_) => return Ok(Self::Unknown),
+            None => return Err("it has no type".to_owned()),
+        };
+        // An event about something that is no object says nothing that could be kept.
+        let Some((raw, found)) = object else {
+            return Ok(Self::Unknown);
+        };
+        Ok(match sort.as_deref() {
+            Some("BOOKMARK") => Self::Bookmark {
+                resource_version: found.resource_version.into_owned(),
+                initial_end: found.initial_events_end,
+            },
+            Some("ERROR") => Self::Error(serde_json::from_slice(raw).map_err(|error| error.to_string())?),
+            _ => Self::Event(event, raw, found),
         })
-    }
-
-    pub(crate) fn resource_version(&self) -> &str {
-        match self {
-            Self::Object(object) => object.meta().resource_version.as_deref().unwrap_or_default(),
-            Self::Broken(broken) => &broken.resource_version,
-        }
-    }
-}
-
-/// What can be read of any object.
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Remains {
-    name: String,
-    namespace: String,
-    resource_version: String,
-}
-
-impl Remains {
-    fn of(raw: &RawValue) -> Self {
-        #[derive(Deserialize)]
-        struct Any {
-            #[serde(default)]
-            metadata: Remains,
-        }
-        serde_json::from_str::<Any>(raw.get())
-            .map(|any| any.metadata)
-            .unwrap_or_default()
     }
 }
 
@@ -170,7 +237,7 @@ pub(crate) struct LineTooLong;
 
 impl Lines {
     pub(crate) fn push(&mut self, chunk: &[u8]) -> Result<(), LineTooLong> {
-        if self.buffer.len() + chunk.len() > LONGEST_LINE {
+        if self.buffer.len() + chunk.len() > LONGEST {
             return Err(LineTooLong);
         }
         self.buffer.extend_from_slice(chunk);
@@ -180,10 +247,7 @@ impl Lines {
     /// The next complete line that is not blank.
     pub(crate) fn next(&mut self) -> Option<Bytes> {
         loop {
-            let Some(at) = self.buffer[self.searched..]
-                .iter()
-                .position(|byte| *byte == b'\n')
-            else {
+            let Some(at) = memchr(b'\n', &self.buffer[self.searched..]) else {
                 self.searched = self.buffer.len();
                 return None;
             };
@@ -199,64 +263,63 @@ impl Lines {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::core::v1::ConfigMap;
     use proptest::prelude::*;
 
     use super::*;
 
-    fn raw(json: &str) -> Box<RawValue> {
-        RawValue::from_string(json.to_owned()).expect("JSON")
+    fn page(text: &str, cut: usize) -> Result<(String, Option<String>, Vec<String>), NotAList> {
+        let (mut page, mut names) = (Page::default(), Vec::new());
+        for chunk in text.as_bytes().chunks(cut) {
+            page.push(chunk)?;
+            page.items(|raw, found| {
+                assert!(raw.starts_with(b"{") && raw.ends_with(b"}"));
+                names.push(found.name.to_string());
+            })?;
+        }
+        page.finish(|_, found| names.push(found.name.to_string()))?;
+        Ok((page.resource_version, page.continue_token, names))
     }
 
+    /// 65: however it is cut, items come one by one.
     #[test]
-    fn managed_fields_do_not_get_in() {
-        let json = r#"{"metadata":{"name":"a","managedFields":[{"manager":"m"}]}}"#;
-        let Arrival::Object(object) = Arrival::<ConfigMap>::decode(&raw(json)) else {
-            panic!("it decodes")
-        };
-        assert_eq!(object.metadata.managed_fields, None);
-    }
-
-    #[test]
-    fn an_object_that_does_not_decode_keeps_its_key_and_version() {
-        let cases = [
-            (
-                r#"{"metadata":{"name":"a","namespace":"n","resourceVersion":"7"},"data":5}"#,
-                Some("n/a"),
-                "7",
-            ),
-            (
-                r#"{"metadata":{"name":"a","resourceVersion":"7"},"data":5}"#,
-                Some("a"),
-                "7",
-            ),
-            (
-                r#"{"kind":"Table","metadata":{"resourceVersion":"7"}}"#,
-                None,
-                "7",
-            ),
-            (r#"{"metadata":{"resourceVersion":"8"}}"#, None, "8"),
-            ("5", None, ""),
-        ];
-        for (json, key, version) in cases {
-            let Arrival::Broken(broken) = Arrival::<ConfigMap>::decode(&raw(json)) else {
-                panic!("{json} decoded")
-            };
-            assert_eq!(broken.key.map(|key| key.to_string()).as_deref(), key, "{json}");
-            assert_eq!(broken.resource_version, version, "{json}");
+    fn a_page_is_taken_item_by_item_however_it_is_cut() {
+        let text = r#"{"kind":"PodList","items":[{"metadata":{"name":"a"},"spec":{"x":"]}"}} , {"metadata":{"name":"b"}}],"metadata":{"resourceVersion":"3","continue":"t"}}"#;
+        for cut in 1..=text.len() {
+            let (version, token, names) = page(text, cut).expect("a list");
+            assert_eq!((version.as_str(), token.as_deref()), ("3", Some("t")));
+            assert_eq!(names, ["a", "b"], "cut at {cut}");
         }
     }
 
     #[test]
     fn a_page_may_say_null_for_nothing() {
-        let page = Page::parse(br#"{"metadata":{"resourceVersion":"3","continue":""},"items":null}"#)
-            .expect("a page");
-        assert_eq!((page.resource_version.as_str(), page.items.len()), ("3", 0));
-        assert!(Page::parse(b"<html>").is_err());
-        assert!(
-            Page::parse(br#"{"kind":"Status"}"#).is_err(),
-            "a body without list metadata is no list"
-        );
+        let empty = r#"{"metadata":{"resourceVersion":"3","continue":""},"items":null}"#;
+        assert_eq!(page(empty, 9), Ok(("3".to_owned(), None, Vec::new())));
+        for wrong in [
+            "<html>",
+            r#"{"kind":"Status"}"#,
+            r#"{"metadata":{"resourceVersion":"3"},"items":["#,
+            "",
+        ] {
+            assert!(page(wrong, 4).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_bookmark_says_whether_it_ends_the_initial_events() {
+        for (value, expected) in [("true", true), ("false", false)] {
+            let line = format!(
+                r#"{{"type":"BOOKMARK","object":{{"metadata":{{"resourceVersion":"7","annotations":{{"k8s.io/initial-events-end":"{value}"}}}}}}}}"#
+            );
+            let Ok(Frame::Bookmark {
+                resource_version,
+                initial_end,
+            }) = Frame::parse(line.as_bytes())
+            else {
+                panic!("a bookmark")
+            };
+            assert_eq!((resource_version.as_str(), initial_end), ("7", expected));
+        }
     }
 
     proptest! {

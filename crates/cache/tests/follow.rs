@@ -5,9 +5,9 @@ mod model;
 use std::{collections::BTreeMap, time::Duration};
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::{ResourceExt, core::Selector};
+use kube::{ResourceExt, core::Expression};
 use model::{CONFIG_MAPS, On, Server, config_map, key};
-use windlass_cache::{Cache, Caches, Change, Lister, Selection, SyncError};
+use windlass_cache::{Cache, Caches, Change, Lister, Query, Selection, Settings, SyncError};
 
 const SOON: Duration = Duration::from_secs(5);
 
@@ -19,7 +19,12 @@ fn server() -> Server {
 }
 
 fn start(server: &Server) -> Cache<ConfigMap> {
-    Cache::start(server.client(), &Selection::all())
+    Cache::start_with(
+        server.client(),
+        &(),
+        &Selection::all(),
+        Settings::<ConfigMap>::compact().listing(),
+    )
 }
 
 async fn synced(server: &Server) -> Lister<ConfigMap> {
@@ -35,7 +40,7 @@ async fn settle() {
 }
 
 fn content(lister: &Lister<ConfigMap>) -> BTreeMap<String, String> {
-    let objects = lister.list(None, &Selector::default());
+    let objects = lister.list(&Query::all());
     objects
         .iter()
         .map(|object| {
@@ -99,18 +104,18 @@ async fn a_list_reads_one_namespace_and_selects_by_label() {
         server.put(CONFIG_MAPS, serde_json::json!({ "metadata": labels }));
     }
     let lister = synced(&server).await;
-    let names = |namespace, selector: &Selector| -> Vec<String> {
+    let names = |query: Query| -> Vec<String> {
         lister
-            .list(namespace, selector)
+            .list(&query)
             .iter()
             .map(|object| object.name_any())
             .collect()
     };
-    let web = Selector::from_iter([("app".to_owned(), "web".to_owned())]);
-    assert_eq!(names(None, &Selector::default()), ["x", "a", "b", "c"]);
-    assert_eq!(names(Some("n"), &Selector::default()), ["a", "b"]);
-    assert_eq!(names(Some("n"), &web), ["a"]);
-    assert_eq!(names(Some("none"), &web), [""; 0]);
+    let web = || Query::all().labels(Expression::Equal("app".into(), "web".into()));
+    assert_eq!(names(Query::all()), ["x", "a", "b", "c"]);
+    assert_eq!(names(Query::all().namespace("n")), ["a", "b"]);
+    assert_eq!(names(web().namespace("n")), ["a"]);
+    assert_eq!(names(web().namespace("none")), [""; 0]);
 }
 
 /// The kube-rs defect: deletions that happened while away must be seen.
@@ -130,9 +135,9 @@ async fn what_happened_while_away_is_made_up_for() {
     server.delete(CONFIG_MAPS, &key("b"));
     server.put(CONFIG_MAPS, config_map("c", "1"));
     server.compact();
-    assert!(matches!(changes.next().await, Some(Change::Deleted { last, .. }) if last.name_any() == "b"));
+    assert!(matches!(changes.next().await, Some(Change::Deleted { last, .. }) if last.key() == &key("b")));
     assert!(
-        matches!(changes.next().await, Some(Change::Applied { old: None, new, initial: false }) if new.name_any() == "c")
+        matches!(changes.next().await, Some(Change::Applied { old: None, new, initial: false }) if new.key() == &key("c"))
     );
     assert_eq!(content(&lister), server.content(CONFIG_MAPS));
     // The watch ended at once with nothing seen, or the version has expired: either way a list at the known version
@@ -245,37 +250,78 @@ async fn errors_in_the_stream_end_it_and_are_made_up_for() {
     }
 }
 
+/// What is not a `ConfigMap`, though the server says so.
+fn broken(name: &str) -> serde_json::Value {
+    let mut object = config_map(name, "");
+    object["data"] = 5.into();
+    object
+}
+
+/// 48: it is skipped and reported, and everything else goes on.
 #[tokio::test(start_paused = true)]
 async fn an_object_that_does_not_decode_hurts_only_itself() {
     let server = server();
-    let broken = |name: &str| {
-        let mut object = config_map(name, "");
-        object["data"] = 5.into();
-        object
-    };
     server.put(CONFIG_MAPS, config_map("a", "1"));
     server.put(CONFIG_MAPS, broken("b"));
     let lister = synced(&server).await;
-    assert_eq!(lister.len(), 1);
+    assert_eq!(lister.list(&Query::all()).len(), 1);
     settle().await;
     server.put(CONFIG_MAPS, broken("a"));
     server.send(CONFIG_MAPS, r#"{"type":"NOVELTY","object":{}}"#);
+    server.send(
+        CONFIG_MAPS,
+        r#"{"type":"ADDED","object":{"kind":"Table","metadata":{}}}"#,
+    );
     server.put(CONFIG_MAPS, config_map("c", "1"));
     settle().await;
-    assert_eq!(
-        lister
-            .get(&key("a"))
-            .expect("as it was")
-            .resource_version()
-            .as_deref(),
-        Some("1")
+    assert!(lister.get(&key("a")).is_none());
+    let error = lister
+        .try_get(&key("a"))
+        .expect_err("it is there and does not decode");
+    assert!(
+        error
+            .to_string()
+            .starts_with("ConfigMap (v1) n/a does not decode: "),
+        "{error}"
     );
     assert!(lister.get(&key("c")).is_some());
+    let dynamic = lister.cache().view::<kube::core::DynamicObject>();
+    let dynamic = dynamic.synced(SOON).await.expect("it is the same cache");
+    let seen = dynamic.get(&key("a")).expect("as what it is, it decodes");
+    assert_eq!(seen.data["data"], 5);
     server.put(CONFIG_MAPS, config_map("b", "mended"));
     server.delete(CONFIG_MAPS, &key("a"));
     settle().await;
     assert_eq!(content(&lister), server.content(CONFIG_MAPS));
     assert_eq!(server.requests().len(), 2, "no relist: {:?}", server.requests());
+    assert_eq!(
+        lister.cache().stats().undecodable,
+        3,
+        "each state that was met is counted once"
+    );
+}
+
+/// With the policy that decodes on arrival, what does not decode leaves what was known.
+#[tokio::test(start_paused = true)]
+async fn a_full_cache_keeps_the_last_state_that_decoded() {
+    let server = server();
+    server.put(CONFIG_MAPS, config_map("a", "1"));
+    let cache = Cache::start_with(
+        server.client(),
+        &(),
+        &Selection::all(),
+        Settings::<ConfigMap>::full(),
+    );
+    let lister = cache.synced(SOON).await.expect("the server is well");
+    server.put(CONFIG_MAPS, broken("a"));
+    settle().await;
+    let known = lister.get(&key("a")).expect("as it was");
+    assert_eq!(known.resource_version().as_deref(), Some("1"));
+    assert!(
+        std::sync::Arc::ptr_eq(&known, &lister.get(&key("a")).expect("again")),
+        "nothing is copied"
+    );
+    assert_eq!(lister.cache().stats().decodes, 0, "it was decoded on arrival");
 }
 
 /// 187.
@@ -349,7 +395,7 @@ async fn a_list_that_breaks_off_is_not_seen() {
     let lister = cache.synced(EVENTUALLY).await.expect("the second attempt");
     assert_eq!(lister.len(), 3);
     for name in ["a", "b", "c"] {
-        assert!(matches!(early.next().await, Some(change) if change.key() == key(name)));
+        assert!(matches!(early.next().await, Some(change) if change.key() == &key(name)));
     }
 }
 
@@ -431,4 +477,42 @@ async fn closing_ends_watches_and_whoever_waits_on_them() {
     let cache = start(&server);
     settle().await;
     cache.close().await;
+}
+
+/// 68 to 78: the initial state comes as a stream, and the same watch goes on.
+#[tokio::test(start_paused = true)]
+async fn the_initial_state_is_streamed_where_the_server_can() {
+    let server = server();
+    for name in ["a", "b"] {
+        server.put(CONFIG_MAPS, config_map(name, "1"));
+    }
+    let cache = Cache::<ConfigMap>::start(server.client(), &Selection::all());
+    let lister = cache.synced(SOON).await.expect("the server is well");
+    assert_eq!(content(&lister), server.content(CONFIG_MAPS));
+    server.put(CONFIG_MAPS, config_map("b", "2"));
+    settle().await;
+    assert_eq!(content(&lister), server.content(CONFIG_MAPS));
+    assert_eq!(server.requests(), ["stream"]);
+    tokio::time::sleep(SOON).await;
+    server.end_watches();
+    settle().await;
+    assert_eq!(server.requests(), ["stream", "watch rv=3"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_cannot_stream_is_listed() {
+    let refusing = server();
+    refusing.fail(On::Watch, 422);
+    let lister = Cache::<ConfigMap>::start(refusing.client(), &Selection::all());
+    lister.synced(SOON).await.expect("by a list");
+    assert_eq!(lister.trouble(), None, "that it cannot stream is no trouble");
+    assert_eq!(refusing.requests()[..2], ["stream", "list rv=0 limit=500"]);
+    // One that does not know the parameter never marks the end.
+    let unmarked = server();
+    unmarked.put(CONFIG_MAPS, config_map("a", "1"));
+    unmarked.forget_the_mark();
+    let cache = Cache::<ConfigMap>::start(unmarked.client(), &Selection::all());
+    assert!(cache.synced(SOON).await.is_err());
+    let lister = cache.synced(EVENTUALLY).await.expect("by a list");
+    assert_eq!(content(&lister), unmarked.content(CONFIG_MAPS));
 }

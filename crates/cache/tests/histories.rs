@@ -4,15 +4,13 @@ mod model;
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::Arc,
     time::Duration,
 };
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::{ResourceExt, core::Selector};
 use model::{CONFIG_MAPS, On, Server, config_map, key};
 use proptest::prelude::*;
-use windlass_cache::{Cache, Change, ObjectKey, Selection, Subscription};
+use windlass_cache::{Cache, Change, ObjectKey, Query, Selection, Settings, Stored, Subscription};
 
 /// One thing that happens.
 #[derive(Clone, Debug)]
@@ -51,14 +49,14 @@ fn happening() -> impl Strategy<Value = Happening> {
 /// What a subscriber believes, folded from the changes that it was told.
 #[derive(Default)]
 struct View {
-    objects: BTreeMap<ObjectKey, Arc<ConfigMap>>,
+    objects: BTreeMap<ObjectKey, Stored<ConfigMap>>,
     /// The versions of each object in the order in which they were seen.
     seen: HashMap<ObjectKey, Vec<u64>>,
 }
 
 impl View {
     fn take(&mut self, change: &Change<ConfigMap>) {
-        let key = change.key();
+        let key = change.key().clone();
         assert_eq!(
             change.old().map(version),
             self.objects.get(&key).map(version),
@@ -67,9 +65,9 @@ impl View {
         self.seen
             .entry(key.clone())
             .or_default()
-            .push(version(change.object()));
+            .push(version(change.stored()));
         match change {
-            Change::Applied { new, .. } => drop(self.objects.insert(key, Arc::clone(new))),
+            Change::Applied { new, .. } => drop(self.objects.insert(key, new.clone())),
             Change::Deleted { .. } => drop(self.objects.remove(&key)),
         }
     }
@@ -81,17 +79,18 @@ impl View {
     }
 }
 
-fn version(object: &Arc<ConfigMap>) -> u64 {
-    object
-        .resource_version()
-        .and_then(|version| version.parse().ok())
-        .expect("a version")
+fn version(object: &Stored<ConfigMap>) -> u64 {
+    object.meta().resource_version()
 }
 
-async fn play(happenings: Vec<Happening>) {
+async fn play(happenings: Vec<Happening>, streaming: bool) {
     let server = Server::with(&[CONFIG_MAPS]);
     server.page_size(2);
-    let cache = Cache::<ConfigMap>::start(server.client(), &Selection::all());
+    let mut settings = Settings::<ConfigMap>::compact();
+    if !streaming {
+        settings = settings.listing();
+    }
+    let cache = Cache::start_with(server.client(), &(), &Selection::all(), settings);
     let (mut quick, mut slow) = (cache.subscribe(), cache.subscribe());
     let (mut quick_view, mut slow_view) = (View::default(), View::default());
     for happening in happenings {
@@ -134,12 +133,13 @@ async fn play(happenings: Vec<Happening>) {
     slow_view.take_all(&mut slow).await;
 
     let lister = cache.synced(Duration::ZERO).await.expect("all failures are over");
-    let stored = lister.list(None, &Selector::default());
+    let stored = lister.list_stored(&Query::all());
     let stored: BTreeMap<_, _> = stored
         .iter()
-        .map(|object| (ObjectKey::of(&**object).to_string(), version(object).to_string()))
+        .map(|object| (object.key().to_string(), version(object).to_string()))
         .collect();
     assert_eq!(stored, server.content(CONFIG_MAPS), "the store at the end");
+    let true_states = server.true_states(CONFIG_MAPS);
     for (name, view) in [("quick", &quick_view), ("slow", &slow_view)] {
         let folded: BTreeMap<_, _> = view
             .objects
@@ -150,6 +150,10 @@ async fn play(happenings: Vec<Happening>) {
         for (key, versions) in &view.seen {
             // A deletion that is inferred repeats the last version; nothing ever goes back.
             assert!(versions.is_sorted(), "{name} saw {key} as {versions:?}");
+            let unreal = versions
+                .iter()
+                .find(|version| !true_states.contains(&(key.to_string(), **version)));
+            assert_eq!(unreal, None, "{name} saw a state of {key} that never was");
         }
     }
 }
@@ -158,8 +162,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_cache_ends_up_as_the_server_is(happenings in prop::collection::vec(happening(), 0..60)) {
+    fn the_cache_ends_up_as_the_server_is(happenings in prop::collection::vec(happening(), 0..60), streaming: bool) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-        runtime.expect("a runtime").block_on(play(happenings));
+        runtime.expect("a runtime").block_on(play(happenings, streaming));
     }
 }

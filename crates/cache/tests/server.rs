@@ -7,19 +7,24 @@ use k8s_openapi::{
     api::core::v1::ConfigMap, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
-    Api, Resource, ResourceExt,
+    Api, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
-    core::{ApiResource, DynamicObject, GroupVersionKind, Selector},
+    core::{ApiResource, DynamicObject, GroupVersionKind},
 };
 use serde_json::json;
 use tokio::time::timeout;
-use windlass_cache::{Cache, Change, Lister, ObjectKey, Selection, Subscription, SyncError};
+use windlass_cache::{
+    Cache, Caches, Change, Lister, ObjectKey, Query, Selection, Subscription, SyncError, Uid,
+};
 use windlass_suite::{Context, suite};
 
 suite!("cache";
     a_cache_ends_up_as_the_server_is,
     a_selection_is_the_servers,
     a_kind_is_followed_from_its_installation_to_its_end,
+    own_writes_are_seen_by_the_next_read,
+    own_writes_move_objects_into_and_out_of_a_selection,
+    an_object_that_waits_for_its_finalizer_stays,
 );
 
 /// No step takes nearly so long unless it never comes.
@@ -36,7 +41,7 @@ async fn a_cache_ends_up_as_the_server_is(ctx: Context) -> anyhow::Result<()> {
     assert_eq!(versions(&lister), server_versions(&api).await?);
     assert!(
         lister
-            .list(None, &Selector::default())
+            .list(&Query::all())
             .iter()
             .all(|object| object.managed_fields().is_empty())
     );
@@ -72,7 +77,7 @@ async fn a_selection_is_the_servers(ctx: Context) -> anyhow::Result<()> {
             .synced(DEADLINE)
             .await?;
         Ok(lister
-            .list(None, &Selector::default())
+            .list(&Query::all())
             .iter()
             .map(|object| object.name_any())
             .collect())
@@ -99,7 +104,7 @@ async fn a_kind_is_followed_from_its_installation_to_its_end(ctx: Context) -> an
         .err()
         .context("there is no such kind")?;
     assert!(
-        matches!(&missing, SyncError::Deadline { trouble, .. } if trouble.contains("not installed")),
+        matches!(&missing, SyncError::Deadline { missing, .. } if missing.contains("not installed")),
         "{missing}"
     );
 
@@ -132,7 +137,8 @@ async fn a_kind_is_followed_from_its_installation_to_its_end(ctx: Context) -> an
         });
         let created = created.await.context("no widget can be created")?;
         until(&mut changes, |change| {
-            matches!(change, Change::Applied { .. }) && change.object().meta().uid == created.metadata.uid
+            matches!(change, Change::Applied { .. })
+                && created.metadata.uid.as_deref().map(Uid::from) == Some(change.meta().uid())
         })
         .await?;
         definitions
@@ -145,6 +151,118 @@ async fn a_kind_is_followed_from_its_installation_to_its_end(ctx: Context) -> an
         })
         .await?;
     }
+    Ok(())
+}
+
+/// 174, 191: each sort of write, read without waiting; the watch, which tells of the same later, changes nothing.
+async fn own_writes_are_seen_by_the_next_read(ctx: Context) -> anyhow::Result<()> {
+    let caches = Caches::new(ctx.client());
+    let here = Selection::all().namespace(ctx.namespace());
+    let lister = caches.get::<ConfigMap>(&here).synced(DEADLINE).await?;
+    let elsewhere = caches.get::<ConfigMap>(&Selection::all().namespace("kube-system"));
+    let api = Api::<ConfigMap>::namespaced(caches.client().clone(), ctx.namespace());
+    let read = |name: &str| lister.get(&ObjectKey::namespaced(ctx.namespace(), name));
+    let text = |name: &str| Some(read(name)?.data.as_ref()?.get("text")?.clone());
+    for round in 0..20 {
+        let name = format!("own-{round}");
+        let mut object = api.create(&PostParams::default(), &config_map(&name)).await?;
+        anyhow::ensure!(read(&name).is_some(), "created");
+        object.data = Some([("text".to_owned(), "replaced".to_owned())].into());
+        api.replace(&name, &PostParams::default(), &object).await?;
+        assert_eq!(text(&name).as_deref(), Some("replaced"));
+        let merge = Patch::Merge(json!({ "data": { "text": "patched" } }));
+        api.patch(&name, &PatchParams::default(), &merge).await?;
+        assert_eq!(text(&name).as_deref(), Some("patched"));
+        let apply = json!({ "apiVersion": "v1", "kind": "ConfigMap", "data": { "text": "applied" } });
+        api.patch(
+            &name,
+            &PatchParams::apply("windlass-test").force(),
+            &Patch::Apply(apply),
+        )
+        .await?;
+        assert_eq!(text(&name).as_deref(), Some("applied"));
+        let rehearsal = PatchParams {
+            dry_run: true,
+            ..PatchParams::default()
+        };
+        let merge = Patch::Merge(json!({ "data": { "text": "rehearsed" } }));
+        api.patch(&name, &rehearsal, &merge).await?;
+        assert_eq!(text(&name).as_deref(), Some("applied"), "a dry run is no write");
+        if round % 2 == 0 {
+            api.delete(&name, &DeleteParams::default()).await?;
+            assert!(read(&name).is_none(), "deleted");
+            api.create(&PostParams::default(), &config_map(&name)).await?;
+            assert!(text(&name).is_none() && read(&name).is_some(), "made again");
+        }
+    }
+    api.delete_collection(
+        &DeleteParams::default(),
+        &ListParams::default().fields("metadata.name!=kube-root-ca.crt"),
+    )
+    .await?;
+    assert!(read("own-0").is_none() && read("own-19").is_none(), "all deleted");
+    let last = api.create(&PostParams::default(), &config_map("last")).await?;
+    let version = last.resource_version().unwrap_or_default().parse()?;
+    anyhow::ensure!(
+        lister.reaches(version, DEADLINE).await,
+        "the watch does not come that far"
+    );
+    let server = server_versions(&ctx.api::<ConfigMap>()).await?;
+    assert_eq!(versions(&lister), server, "what the watch told");
+    let elsewhere = elsewhere.synced(DEADLINE).await?;
+    assert!(
+        elsewhere
+            .get(&ObjectKey::namespaced(ctx.namespace(), "last"))
+            .is_none(),
+        "another namespace"
+    );
+    Ok(())
+}
+
+/// 191: a write decides at once whether an object belongs to a selection.
+async fn own_writes_move_objects_into_and_out_of_a_selection(ctx: Context) -> anyhow::Result<()> {
+    let caches = Caches::new(ctx.client());
+    let web = Selection::all().namespace(ctx.namespace()).labels("app=web");
+    let lister = caches.get::<ConfigMap>(&web).synced(DEADLINE).await?;
+    let api = Api::<ConfigMap>::namespaced(caches.client().clone(), ctx.namespace());
+    api.create(&PostParams::default(), &config_map("moving")).await?;
+    let key = ObjectKey::namespaced(ctx.namespace(), "moving");
+    assert!(lister.get(&key).is_none(), "it is outside");
+    for round in 0..10 {
+        for (app, inside) in [("web", true), ("db", false)] {
+            let patch =
+                Patch::Merge(json!({ "metadata": { "labels": { "app": app, "round": round.to_string() } } }));
+            api.patch("moving", &PatchParams::default(), &patch).await?;
+            assert_eq!(lister.get(&key).is_some(), inside, "{app} in round {round}");
+        }
+    }
+    Ok(())
+}
+
+/// What is deleted and still there is read as such.
+async fn an_object_that_waits_for_its_finalizer_stays(ctx: Context) -> anyhow::Result<()> {
+    let caches = Caches::new(ctx.client());
+    let here = Selection::all().namespace(ctx.namespace());
+    let lister = caches.get::<ConfigMap>(&here).synced(DEADLINE).await?;
+    let api = Api::<ConfigMap>::namespaced(caches.client().clone(), ctx.namespace());
+    let mut object = config_map("held");
+    object.finalizers_mut().push("windlass.test/hold".to_owned());
+    api.create(&PostParams::default(), &object).await?;
+    api.delete("held", &DeleteParams::default()).await?;
+    let key = ObjectKey::namespaced(ctx.namespace(), "held");
+    let held = lister.stored(&key).context("it waits")?;
+    assert!(held.meta().is_deleting());
+    let release = Patch::Merge(json!({ "metadata": { "finalizers": [] } }));
+    api.patch("held", &PatchParams::default(), &release).await?;
+    // The answer to the last write shows the object once more; that it is gone only the watch tells.
+    let mut changes = lister.subscribe();
+    timeout(DEADLINE, async {
+        while lister.stored(&key).is_some() {
+            changes.next().await;
+        }
+    })
+    .await
+    .context("it does not go")?;
     Ok(())
 }
 
@@ -170,7 +288,7 @@ fn widget_definition(group: &str) -> CustomResourceDefinition {
 }
 
 fn versions(lister: &Lister<ConfigMap>) -> BTreeMap<String, Option<String>> {
-    let objects = lister.list(None, &Selector::default());
+    let objects = lister.list(&Query::all());
     objects
         .iter()
         .map(|object| (object.name_any(), object.resource_version()))
@@ -185,7 +303,7 @@ async fn server_versions(api: &Api<ConfigMap>) -> kube::Result<BTreeMap<String, 
         .collect())
 }
 
-async fn until<K: Resource>(
+async fn until<K: Send + Sync + 'static>(
     changes: &mut Subscription<K>,
     wanted: impl Fn(&Change<K>) -> bool,
 ) -> anyhow::Result<()> {

@@ -113,9 +113,11 @@ impl<K: Cacheable + Resource<DynamicType: Default>, R> Controller<K, R> {
         Other: Cacheable + Resource<DynamicType: Default>,
     {
         self.declared.push(source::triggers::<Other>(move |change| {
-            let mut keys = change.old().map(|old| map(old)).unwrap_or_default();
-            keys.extend(map(change.object()));
-            keys
+            let states = change.old().into_iter().chain([change.stored()]);
+            states
+                .filter_map(|stored| stored.object().ok())
+                .flat_map(|object| map(&object))
+                .collect()
         }));
         self
     }
@@ -189,12 +191,14 @@ impl<K: Cacheable, R: Reconciler> Controller<K, R> {
             workers = self.concurrency,
             "starting workers"
         );
+        let own = listers.get::<K>().ok().cloned();
         let work = Arc::new(Work {
             queue: queue.clone(),
             reconciler: self.reconciler,
             client: caches.client().clone(),
             listers: Arc::new(listers),
             outcomes: self.outcomes,
+            readable: Box::new(move |key| own.as_ref().map_or(Ok(()), |own| own.try_get(key).map(drop))),
         });
         // A switch of their own: they also stop when a pump has failed.
         let (halt, halted) = Stop::new();

@@ -100,18 +100,23 @@ async fn ready<K: Cacheable>(cache: Cache<K>) -> Result<Ready, SyncError> {
 }
 
 /// The object itself.
-pub(crate) fn itself<K: Resource>(change: &Change<K>) -> Vec<ObjectKey> {
-    vec![change.key()]
+pub(crate) fn itself<K>(change: &Change<K>) -> Vec<ObjectKey> {
+    vec![change.key().clone()]
 }
 
 /// The `Owner` that controls the object, now or before the change.
 pub(crate) fn controller_of<Owner, Child>(change: &Change<Child>) -> Vec<ObjectKey>
 where
     Owner: Resource<DynamicType: Default, Scope: 'static>,
-    Child: Resource,
+    Child: Cacheable,
 {
     let mut owners = Vec::new();
-    for object in change.old().into_iter().chain([change.object()]) {
+    for stored in change.old().into_iter().chain([change.stored()]) {
+        // Most objects have no owner, and need not be decoded to know that. What does not decode is reported.
+        if stored.meta().owners().is_empty() {
+            continue;
+        }
+        let Ok(object) = stored.object() else { continue };
         let owner = object
             .meta()
             .owner_references
@@ -148,6 +153,8 @@ mod tests {
 
     use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap, core::v1::Node};
 
+    use windlass_cache::Stored;
+
     use super::*;
     use crate::model::{CONFIG_MAPS, Server, config_map};
 
@@ -167,7 +174,7 @@ mod tests {
         pump.abort();
     }
 
-    fn owned_by(api_version: &str, kind: &str, name: &str, controller: bool) -> Arc<ConfigMap> {
+    fn owned_by(api_version: &str, kind: &str, name: &str, controller: bool) -> Stored<ConfigMap> {
         let mut object = ConfigMap::default();
         object.metadata.namespace = Some("n".into());
         object.metadata.owner_references = Some(vec![OwnerReference {
@@ -177,7 +184,7 @@ mod tests {
             controller: Some(controller),
             ..OwnerReference::default()
         }]);
-        Arc::new(object)
+        Stored::of(Arc::new(object))
     }
 
     /// go-anchors 144, 147.
@@ -214,7 +221,7 @@ mod tests {
             owned_by("apps/v1", "Deployment", "b", true),
         );
         let change = Change::Applied {
-            old: Some(Arc::clone(&old)),
+            old: Some(old.clone()),
             new,
             initial: false,
         };
@@ -226,7 +233,7 @@ mod tests {
         };
         assert_eq!(names(change), ["n/a", "n/b"]);
         let same = Change::Applied {
-            old: Some(Arc::clone(&old)),
+            old: Some(old.clone()),
             new: old,
             initial: false,
         };

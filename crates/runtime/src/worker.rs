@@ -5,7 +5,7 @@ use std::{any::Any, panic::AssertUnwindSafe, sync::Arc};
 use futures::FutureExt;
 use kube::Client;
 use tracing::Instrument;
-use windlass_cache::ObjectKey;
+use windlass_cache::{ObjectKey, Undecodable};
 use windlass_workqueue::{Taken, WorkQueue};
 
 use crate::{
@@ -23,7 +23,12 @@ pub(crate) struct Work<R> {
     pub(crate) client: Client,
     pub(crate) listers: Arc<Listers>,
     pub(crate) outcomes: Arc<Outcomes>,
+    /// Fails for an object of the controller's own kind that is there and does not decode: it must not be taken for
+    /// one that is gone.
+    pub(crate) readable: Readable,
 }
+
+pub(crate) type Readable = Box<dyn Fn(&ObjectKey) -> Result<(), Undecodable> + Send + Sync>;
 
 impl<R: Reconciler> Work<R> {
     /// Works until it is time to stop; the reconcile that runs then is finished first.
@@ -54,7 +59,10 @@ impl<R: Reconciler> Work<R> {
             id,
         };
         // Around the call as well: a closure may panic before it has made its future.
-        let attempt = AssertUnwindSafe(async { self.reconciler.reconcile(request, ctx).await });
+        let attempt = AssertUnwindSafe(async {
+            (self.readable)(&request.key).map_err(Error::terminal)?;
+            self.reconciler.reconcile(request, ctx).await
+        });
         let ended = attempt.catch_unwind().instrument(span.clone()).await;
         let outcome = span.in_scope(|| settle(taken, ended));
         self.outcomes.count(outcome);

@@ -62,6 +62,6 @@ pub use windlass_workqueue as workqueue;
 /// ```
 pub mod prelude {
     pub use kube::{Client, Resource, ResourceExt};
-    pub use windlass_cache::{Change, Lister, ObjectKey};
+    pub use windlass_cache::{Change, Lister, ObjectKey, Query};
     pub use windlass_runtime::{Action, Context, Controller, Error, Manager, Reconciler, Request};
 }

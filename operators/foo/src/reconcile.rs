@@ -6,7 +6,6 @@ use windlass::{
     kube::{
         self, Api,
         api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
-        core::Selector,
     },
     prelude::*,
 };
@@ -67,7 +66,7 @@ impl Reconciler for FooReconciler {
             Some(existing) => keep(&deployments, &foo, existing).await?,
             None => create(&deployments, &foo, &key).await?,
         };
-        for other in cached.list(Some(&namespace), &Selector::default()) {
+        for other in cached.list(&Query::all().namespace(namespace.as_str())) {
             if is_controlled_by(&other, &foo) && other.name_any() != foo.spec.deployment_name {
                 remove(&deployments, &other).await?;
             }

@@ -13,18 +13,27 @@ enum Back {
     Applied(&'static str),
     Deleted(&'static str),
     Bookmark(&'static str),
+    /// The bookmark that ends the initial events.
+    InitialEnd(&'static str),
     StreamFails(Cause),
     /// The stream ends so many seconds after the watch was asked for.
     Ends(u64),
     /// The wait is over.
     Waited,
 }
-use Back::{Added, Applied, Bookmark, Deleted, Ends, ListFails, Page, StreamFails, Waited, WatchFails};
+use Back::{
+    Added, Applied, Bookmark, Deleted, Ends, InitialEnd, ListFails, Page, StreamFails, Waited, WatchFails,
+};
 
 const BUSY: Cause = Cause::TooManyRequests { retry_after: None };
 
+fn listing(seed: u64) -> ListWatch {
+    ListWatch::new(fastrand::Rng::with_seed(seed), Instant::now()).listing()
+}
+
+/// Plays a script on a protocol that lists.
 fn play(script: &[(&str, Back, Effect)]) -> ListWatch {
-    let mut protocol = ListWatch::new(fastrand::Rng::with_seed(1));
+    let mut protocol = listing(1);
     continue_with(&mut protocol, &mut Instant::now(), script);
     protocol
 }
@@ -77,7 +86,14 @@ fn answer(protocol: &mut ListWatch, now: &mut Instant, back: Back) -> Effect {
             },
             *now,
         ),
-        Bookmark(resource_version) => protocol.input(&Input::Bookmark { resource_version }, *now),
+        Bookmark(resource_version) | InitialEnd(resource_version) => {
+            let initial_end = matches!(back, InitialEnd(_));
+            let bookmark = Input::Bookmark {
+                resource_version,
+                initial_end,
+            };
+            protocol.input(&bookmark, *now)
+        }
         Ends(seconds) => {
             *now += Duration::from_secs(seconds);
             protocol.input(&Input::StreamEnded, *now)
@@ -106,7 +122,14 @@ fn describe(step: &Step) -> String {
                 .unwrap_or_default();
             format!("list '{resource_version}' {limit}{token}")
         }
-        Step::Watch(WatchCall { resource_version, .. }) => format!("watch '{resource_version}'"),
+        Step::Watch(WatchCall {
+            resource_version,
+            initial_events,
+            ..
+        }) => {
+            let sort = if *initial_events { "stream" } else { "watch" };
+            format!("{sort} '{resource_version}'")
+        }
         Step::Wait(_) => "wait".to_owned(),
     }
 }
@@ -124,7 +147,7 @@ fn it_lists_from_the_watch_cache_and_watches_from_there() {
 #[test]
 fn a_watch_is_to_last_between_five_and_ten_minutes() {
     for seed in 0..200 {
-        let mut protocol = ListWatch::new(fastrand::Rng::with_seed(seed));
+        let mut protocol = listing(seed);
         let _ = answer(&mut protocol, &mut Instant::now(), Page("1", None));
         let Step::Watch(WatchCall { timeout, .. }) = protocol.step() else {
             panic!("it does not watch")
@@ -294,7 +317,7 @@ fn a_busy_or_restarting_server_is_watched_again_without_a_list() {
 
 #[test]
 fn a_server_that_says_when_to_come_back_is_obeyed() {
-    let mut protocol = ListWatch::new(fastrand::Rng::with_seed(1));
+    let mut protocol = listing(1);
     let asked = Duration::from_secs(17);
     let _ = answer(
         &mut protocol,
@@ -308,7 +331,7 @@ fn a_server_that_says_when_to_come_back_is_obeyed() {
 
 #[test]
 fn failures_that_follow_each_other_wait_longer_and_longer() {
-    let mut protocol = ListWatch::new(fastrand::Rng::with_seed(1));
+    let mut protocol = listing(1);
     let mut now = Instant::now();
     for at_least in [800, 1600, 3200, 6400] {
         let _ = answer(&mut protocol, &mut now, ListFails(Cause::Other));
@@ -365,3 +388,5 @@ fn a_single_404_from_a_starting_server_costs_no_objects() {
     ]);
     assert_eq!(protocol.resource_version(), "10");
 }
+
+mod streaming;

@@ -5,7 +5,7 @@
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     convert::Infallible,
     sync::{Arc, Mutex, MutexGuard},
 };
@@ -46,6 +46,8 @@ struct State {
     requests: Vec<String>,
     largest_page: Option<usize>,
     silent: bool,
+    /// Does not mark the end of initial events, as servers of old.
+    unmarked: bool,
 }
 
 #[derive(Default)]
@@ -53,6 +55,8 @@ struct Kind {
     objects: BTreeMap<ObjectKey, Value>,
     /// (version, frame), oldest first.
     history: Vec<(u64, Bytes)>,
+    /// Every state that ever was.
+    states: BTreeSet<(String, u64)>,
     watches: Vec<mpsc::UnboundedSender<Result<http_body::Frame<Bytes>, std::io::Error>>>,
 }
 
@@ -105,6 +109,7 @@ impl Server {
         object["metadata"]["uid"] = uid;
         object["metadata"]["resourceVersion"] = json!(version.to_string());
         let event = if known.is_some() { "MODIFIED" } else { "ADDED" };
+        kind.states.insert((key.to_string(), version));
         kind.objects.insert(key, object.clone());
         kind.tell(version, &json!({ "type": event, "object": object }));
     }
@@ -122,6 +127,7 @@ impl Server {
         let version = state.version;
         object["metadata"]["resourceVersion"] = json!(version.to_string());
         let kind = state.kinds.get_mut(path).expect("it had the object");
+        kind.states.insert((key.to_string(), version));
         kind.tell(version, &json!({ "type": "DELETED", "object": object }));
     }
 
@@ -172,12 +178,17 @@ impl Server {
         self.state().silent = silent;
     }
 
+    /// From now on initial events are sent without a mark at their end.
+    pub(crate) fn forget_the_mark(&self) {
+        self.state().unmarked = true;
+    }
+
     /// No page is larger than this, whatever is asked for.
     pub(crate) fn page_size(&self, size: usize) {
         self.state().largest_page = Some(size);
     }
 
-    /// What was asked for so far, in short: `list rv=0 limit=500`, `watch rv=7`.
+    /// What was asked for so far, in short: `list rv=0 limit=500`, `watch rv=7`, `stream`.
     pub(crate) fn requests(&self) -> Vec<String> {
         self.state().requests.clone()
     }
@@ -202,6 +213,16 @@ impl Server {
             .collect()
     }
 
+    /// Every state that objects of the kind were ever in: their keys and versions.
+    pub(crate) fn true_states(&self, path: &str) -> BTreeSet<(String, u64)> {
+        let state = self.state();
+        state
+            .kinds
+            .get(path)
+            .map(|kind| kind.states.clone())
+            .unwrap_or_default()
+    }
+
     fn answer(&self, request: &Request<kube::client::Body>) -> Option<Answer> {
         let mut state = self.state();
         let query: HashMap<_, _> =
@@ -210,6 +231,7 @@ impl Server {
                 .collect();
         let get = |name: &str| query.get(name).map_or("", String::as_str);
         let watching = get("watch") == "true";
+        let streaming = get("sendInitialEvents") == "true";
         let shown =
             ["resourceVersion", "limit", "continue", "labelSelector"].map(|name| match (name, get(name)) {
                 (_, "") => String::new(),
@@ -218,7 +240,11 @@ impl Server {
             });
         state.requests.push(format!(
             "{}{}",
-            if watching { "watch" } else { "list" },
+            match (watching, streaming) {
+                (true, true) => "stream",
+                (true, false) => "watch",
+                _ => "list",
+            },
             shown.concat()
         ));
         if state.silent {
@@ -237,12 +263,15 @@ impl Server {
             version,
             compacted,
             largest_page,
+            unmarked,
             ..
         } = *state;
         let Some(kind) = state.kinds.get_mut(request.uri().path()) else {
             return Some(failure(404));
         };
-        Some(if watching {
+        Some(if streaming {
+            kind.stream(version, unmarked)
+        } else if watching {
             kind.watch(get("resourceVersion").parse().unwrap_or(0), compacted)
         } else {
             let limit = get("limit")
@@ -276,6 +305,24 @@ impl Kind {
         let (sender, frames) = mpsc::unbounded();
         for (_, line) in self.history.iter().filter(|(version, _)| *version > from) {
             let _ = sender.unbounded_send(Ok(http_body::Frame::data(line.clone())));
+        }
+        self.watches.push(sender);
+        Response::new(Either::Right(StreamBody::new(frames)))
+    }
+
+    fn stream(&mut self, version: u64, unmarked: bool) -> Answer {
+        let (sender, frames) = mpsc::unbounded();
+        let send = |frame: Value| {
+            let line = Bytes::from(format!("{frame}\n"));
+            let _ = sender.unbounded_send(Ok(http_body::Frame::data(line)));
+        };
+        for object in self.objects.values() {
+            send(json!({ "type": "ADDED", "object": object }));
+        }
+        if !unmarked {
+            let annotations = json!({ "k8s.io/initial-events-end": "true" });
+            let metadata = json!({ "resourceVersion": version.to_string(), "annotations": annotations });
+            send(json!({ "type": "BOOKMARK", "object": { "metadata": metadata } }));
         }
         self.watches.push(sender);
         Response::new(Either::Right(StreamBody::new(frames)))

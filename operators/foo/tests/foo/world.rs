@@ -171,10 +171,11 @@ impl World {
         let found = timeout(DEADLINE, async {
             while let Some(change) = changes.next().await {
                 if let Change::Applied { new, .. } = change
-                    && new.name_any() == name
-                    && holds(&new)
+                    && new.key().name() == name
+                    && let Ok(object) = new.object()
+                    && holds(&object)
                 {
-                    return Ok(K::clone(&new));
+                    return Ok(K::clone(&object));
                 }
             }
             bail!("the watch ended");
@@ -316,7 +317,7 @@ async fn install_crd(client: Client) -> anyhow::Result<()> {
     .subscribe();
     timeout(DEADLINE, async {
         while let Some(change) = changes.next().await {
-            if matches!(&change, Change::Applied { new, .. } if established(new)) {
+            if matches!(&change, Change::Applied { new, .. } if new.object().is_ok_and(|new| established(&new))) {
                 return;
             }
         }

@@ -1,0 +1,254 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+)
+
+// Figures has the same fields as its counterpart in bench/src/cache/figures.rs; what a case does not measure is 0.
+type Figures struct {
+	Retained float64 `json:"retained"` // bytes per pod
+	SyncCPU  float64 `json:"sync_cpu"` // microseconds per pod
+	Events   float64 `json:"events"`   // per second
+	Get      float64 `json:"get"`      // nanoseconds
+}
+
+const eventsSent = 100_000
+
+func podScheme() *kruntime.Scheme {
+	scheme := kruntime.NewScheme()
+	must(corev1.AddToScheme(scheme))
+	metav1.AddToGroupVersion(scheme, corev1.SchemeGroupVersion)
+	return scheme
+}
+
+func must(err error) {
+	if err != nil {
+		fail("%v", err)
+	}
+}
+
+func readPods(file string) (raw [][]byte, pods []corev1.Pod) {
+	f, err := os.Open(file)
+	must(err)
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		raw = append(raw, bytes.Clone(lines.Bytes()))
+		var pod corev1.Pod
+		must(json.Unmarshal(lines.Bytes(), &pod))
+		pods = append(pods, pod)
+	}
+	must(lines.Err())
+	return raw, pods
+}
+
+// servePods answers lists of the pods in a file, in pages, as JSON or protobuf, made before the first request. Watches
+// are silent. It refuses to stream the initial state, so that every client lists.
+func servePods(file string) {
+	raw, pods := readPods(file)
+	encoder := protobuf.NewSerializer(podScheme(), podScheme())
+	const size = 500
+	var asJSON, asProtobuf [][]byte
+	for start := 0; start < len(pods); start += size {
+		end := min(start+size, len(pods))
+		meta := metav1.ListMeta{ResourceVersion: "1000000"}
+		if end < len(pods) {
+			meta.Continue = strconv.Itoa(end)
+		}
+		list := &corev1.PodList{ListMeta: meta, Items: pods[start:end]}
+		list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
+		var page bytes.Buffer
+		must(encoder.Encode(list, &page))
+		asProtobuf = append(asProtobuf, page.Bytes())
+		head, _ := json.Marshal(meta)
+		asJSON = append(asJSON, fmt.Appendf(nil, `{"kind":"PodList","apiVersion":"v1","metadata":%s,"items":[%s]}`, head, bytes.Join(raw[start:end], []byte(","))))
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	must(err)
+	fmt.Printf("http://%s\n", listener.Addr())
+	must(http.Serve(listener, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		query := r.URL.Query()
+		switch {
+		case query.Get("sendInitialEvents") == "true":
+			http.Error(w, "lists only", http.StatusUnprocessableEntity)
+		case query.Get("watch") == "true" || query.Get("watch") == "1":
+			w.Header().Set("Content-Type", r.Header.Get("Accept"))
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+		default:
+			start, _ := strconv.Atoi(query.Get("continue"))
+			pages, kind := asJSON, "application/json"
+			if bytes.Contains([]byte(r.Header.Get("Accept")), []byte("protobuf")) {
+				pages, kind = asProtobuf, "application/vnd.kubernetes.protobuf"
+			}
+			w.Header().Set("Content-Type", kind)
+			w.Write(pages[start/size])
+		}
+	})))
+}
+
+func measureCache(name, source string) Figures {
+	switch name {
+	case "sync":
+		return syncPods(source)
+	case "events":
+		return podEvents(source, 0)
+	case "events-10-readers":
+		return podEvents(source, 10)
+	case "get":
+		return getPods(source)
+	}
+	fail("no case %q", name)
+	return Figures{}
+}
+
+func heap() float64 {
+	var stats runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&stats)
+	return float64(stats.HeapAlloc)
+}
+
+func cpu() time.Duration {
+	var usage syscall.Rusage
+	must(syscall.Getrusage(syscall.RUSAGE_SELF, &usage))
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}
+
+// syncPods fills a shared informer from the server in protobuf, the default of client-go's typed clients.
+func syncPods(url string) Figures {
+	scheme := podScheme()
+	config := &rest.Config{Host: url, APIPath: "/api", QPS: -1}
+	config.GroupVersion = &corev1.SchemeGroupVersion
+	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	config.ContentType = "application/vnd.kubernetes.protobuf"
+	config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
+	client, err := rest.RESTClientFor(config)
+	must(err)
+	list := func(options metav1.ListOptions) (kruntime.Object, error) {
+		pods := &corev1.PodList{}
+		codec := metav1.ParameterCodec
+		err := client.Get().Resource("pods").VersionedParams(&options, codec).Do(context.Background()).Into(pods)
+		return pods, err
+	}
+	follow := func(options metav1.ListOptions) (watch.Interface, error) {
+		options.Watch = true
+		return client.Get().Resource("pods").VersionedParams(&options, metav1.ParameterCodec).Watch(context.Background())
+	}
+	before, started := heap(), cpu()
+	informer := cache.NewSharedIndexInformer(&cache.ListWatch{ListFunc: list, WatchFunc: follow}, &corev1.Pod{}, 0,
+		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	go informer.Run(make(chan struct{}))
+	for !informer.HasSynced() {
+		time.Sleep(time.Millisecond)
+	}
+	spent := cpu() - started
+	retained := heap() - before
+	count := float64(len(informer.GetStore().ListKeys()))
+	runtime.KeepAlive(informer)
+	return Figures{Retained: retained / count, SyncCPU: float64(spent.Microseconds()) / count}
+}
+
+// source is a list and a watch in memory that gives decoded pods, as client-go's own benchmarks do.
+type source struct {
+	pods   []corev1.Pod
+	events *watch.FakeWatcher
+}
+
+func (s *source) informer() cache.SharedIndexInformer {
+	return cache.NewSharedIndexInformer(&cache.ListWatch{
+		ListFunc: func(metav1.ListOptions) (kruntime.Object, error) {
+			return &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "1000000"}, Items: s.pods}, nil
+		},
+		WatchFunc: func(metav1.ListOptions) (watch.Interface, error) { return s.events, nil },
+	}, &corev1.Pod{}, 0, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+}
+
+func podEvents(file string, readers int) Figures {
+	_, pods := readPods(file)
+	s := &source{pods: pods, events: watch.NewFakeWithChanSize(1000, false)}
+	informer := s.informer()
+	var left sync.WaitGroup
+	var seen atomic.Int64
+	left.Add(1)
+	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: func(_, _ any) {
+		if seen.Add(1) == eventsSent {
+			left.Done()
+		}
+	}})
+	must(err)
+	go informer.Run(make(chan struct{}))
+	for !informer.HasSynced() {
+		time.Sleep(time.Millisecond)
+	}
+	for reader := range readers {
+		go func() {
+			for {
+				_, err := informer.GetIndexer().ByIndex(cache.NamespaceIndex, fmt.Sprintf("team-%d", reader))
+				must(err)
+			}
+		}()
+	}
+	// A rival that is starved is measured for as long as it takes to know that.
+	start, deadline := time.Now(), time.Now().Add(20*time.Second)
+	go func() {
+		for i := range eventsSent {
+			pod := pods[i%len(pods)]
+			pod.ResourceVersion = strconv.Itoa(1_000_001 + i)
+			s.events.Modify(&pod)
+		}
+	}()
+	done := make(chan struct{})
+	go func() { left.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(time.Until(deadline)):
+	}
+	return Figures{Events: float64(seen.Load()) / time.Since(start).Seconds()}
+}
+
+func getPods(file string) Figures {
+	_, pods := readPods(file)
+	s := &source{pods: pods, events: watch.NewFake()}
+	informer := s.informer()
+	go informer.Run(make(chan struct{}))
+	for !informer.HasSynced() {
+		time.Sleep(time.Millisecond)
+	}
+	keys := informer.GetStore().ListKeys()[:200]
+	const rounds = 5000
+	start := time.Now()
+	for range rounds {
+		for _, key := range keys {
+			_, ok, _ := informer.GetStore().GetByKey(key)
+			if !ok {
+				fail("%s is missing", key)
+			}
+		}
+	}
+	return Figures{Get: float64(time.Since(start).Nanoseconds()) / float64(rounds*len(keys))}
+}

@@ -1,0 +1,127 @@
+//! A list and a watch in memory: bytes as a server would send them, as fast as they are taken.
+
+use std::{convert::Infallible, sync::Arc};
+
+use anyhow::Context;
+use bytes::Bytes;
+use futures::{Stream, StreamExt, stream};
+use http::{Request, Response};
+use http_body_util::{Either, Full, StreamBody};
+use tokio::sync::watch;
+
+/// How much comes at once, as from a socket.
+const CHUNK: usize = 64 << 10;
+
+/// The first version of an update; all versions have as many digits, so that they can be written over.
+pub(super) const FIRST: usize = 1_000_001;
+
+/// Pods, and updates of them when they are let go.
+pub(super) struct Source {
+    lines: Arc<Vec<String>>,
+    /// Updates go over so many pods in turn.
+    changing: usize,
+    events: usize,
+    pub(super) go: watch::Sender<bool>,
+}
+
+impl Source {
+    pub(super) fn read(file: &str, changing: usize, events: usize) -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string(file).context("the pods")?;
+        let lines = text.lines().map(str::to_owned).collect();
+        Ok(Self {
+            lines: Arc::new(lines),
+            changing,
+            events,
+            go: watch::Sender::new(false),
+        })
+    }
+
+    pub(super) fn client(&self) -> kube::Client {
+        let (lines, changing, events, go) = (
+            Arc::clone(&self.lines),
+            self.changing,
+            self.events,
+            self.go.subscribe(),
+        );
+        let service = tower::service_fn(move |request: Request<kube::client::Body>| {
+            let query = request.uri().query().unwrap_or_default();
+            let answer = if query.contains("sendInitialEvents") {
+                Response::builder()
+                    .status(422)
+                    .body(Either::Left(Full::from("lists only")))
+                    .expect("a response")
+            } else if query.contains("watch=true") {
+                Response::new(Either::Right(StreamBody::new(updates(
+                    Arc::clone(&lines),
+                    changing,
+                    events,
+                    go.clone(),
+                ))))
+            } else {
+                let list = format!(
+                    r#"{{"metadata":{{"resourceVersion":"1000000"}},"items":[{}]}}"#,
+                    lines.join(",")
+                );
+                Response::new(Either::Left(Full::from(list)))
+            };
+            async { Ok::<_, Infallible>(answer) }
+        });
+        kube::Client::new(service, "default")
+    }
+}
+
+type Frame = Result<http_body::Frame<Bytes>, Infallible>;
+
+fn updates(
+    lines: Arc<Vec<String>>,
+    changing: usize,
+    events: usize,
+    mut go: watch::Receiver<bool>,
+) -> impl Stream<Item = Frame> + Send + Unpin {
+    let start = async move {
+        // The sender lives as long as the measurement.
+        let _ = go.wait_for(|go| *go).await;
+        stream::iter(Chunks {
+            lines,
+            changing,
+            events,
+            next: 0,
+        })
+    };
+    let all = stream::once(start).flatten().chain(stream::pending());
+    Box::pin(all.map(|chunk| Ok(http_body::Frame::data(chunk))))
+}
+
+struct Chunks {
+    lines: Arc<Vec<String>>,
+    changing: usize,
+    events: usize,
+    next: usize,
+}
+
+impl Iterator for Chunks {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        if self.next == self.events {
+            return None;
+        }
+        let mut chunk = Vec::with_capacity(CHUNK + 16_384);
+        while chunk.len() < CHUNK && self.next < self.events {
+            let pod = self.lines[self.next % self.changing].as_bytes();
+            chunk.extend_from_slice(br#"{"type":"MODIFIED","object":"#);
+            let start = chunk.len();
+            chunk.extend_from_slice(pod);
+            let version = (FIRST + self.next).to_string();
+            let mark = br#""resourceVersion":""#;
+            let at = chunk[start..]
+                .windows(mark.len())
+                .position(|window| window == mark)
+                .map_or(start, |at| start + at + mark.len());
+            chunk[at..at + version.len()].copy_from_slice(version.as_bytes());
+            chunk.extend_from_slice(b"}\n");
+            self.next += 1;
+        }
+        Some(Bytes::from(chunk))
+    }
+}

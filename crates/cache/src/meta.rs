@@ -1,0 +1,188 @@
+//! The small part of an object that is always at hand: what keys, owners, labels and versions need.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+};
+
+use crate::{key::ObjectKey, scan::Scanned};
+
+/// What a cache knows of an object without decoding it.
+#[derive(Clone, Debug)]
+pub struct Meta {
+    pub(crate) key: ObjectKey,
+    pub(crate) uid: Uid,
+    /// 0 where the server's version is not a number.
+    pub(crate) resource_version: u64,
+    pub(crate) generation: i64,
+    pub(crate) deleting: bool,
+    /// Names and values in turn, each ended by a NUL, sorted by name. Pods of one ReplicaSet share one text.
+    labels: Arc<str>,
+    pub(crate) owners: Box<[Uid]>,
+}
+
+impl Meta {
+    /// Which object.
+    pub fn key(&self) -> &ObjectKey {
+        &self.key
+    }
+
+    /// Tells apart objects of the same name.
+    pub fn uid(&self) -> Uid {
+        self.uid
+    }
+
+    /// The version; 0 if the server's is not a number.
+    pub fn resource_version(&self) -> u64 {
+        self.resource_version
+    }
+
+    /// How often the desired state has changed; 0 where the kind does not count.
+    pub fn generation(&self) -> i64 {
+        self.generation
+    }
+
+    /// Whether somebody asked for its deletion.
+    pub fn is_deleting(&self) -> bool {
+        self.deleting
+    }
+
+    /// The owners' UIDs.
+    pub fn owners(&self) -> &[Uid] {
+        &self.owners
+    }
+
+    /// The labels, by name.
+    pub fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
+        let mut parts = self.labels.split_terminator('\0');
+        std::iter::from_fn(move || Some((parts.next()?, parts.next()?)))
+    }
+
+    /// The value of one label.
+    pub fn label(&self, name: &str) -> Option<&str> {
+        self.labels()
+            .find(|(found, _)| *found == name)
+            .map(|(_, value)| value)
+    }
+
+    pub(crate) fn label_map(&self) -> BTreeMap<String, String> {
+        self.labels()
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect()
+    }
+
+    /// Whether this is the state that the server calls so.
+    pub(crate) fn is_at(&self, uid: &str, resource_version: &str) -> bool {
+        self.resource_version != 0
+            && resource_version.parse() == Ok(self.resource_version)
+            && self.uid == Uid::from(uid)
+    }
+
+    /// Whether both are the same state of the same object.
+    pub(crate) fn is_same_version(&self, other: &Self) -> bool {
+        self.resource_version != 0 && self.resource_version == other.resource_version && self.uid == other.uid
+    }
+}
+
+/// A UID in 16 bytes; what is not a UUID is hashed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Uid(u128);
+
+impl From<&str> for Uid {
+    fn from(text: &str) -> Self {
+        let digits = || text.bytes().filter(|byte| *byte != b'-');
+        let is_uuid = text.len() == 36
+            && digits().count() == 32
+            && digits().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
+        if is_uuid {
+            let value = digits().fold(0_u128, |value, byte| {
+                let digit = if byte.is_ascii_digit() {
+                    byte - b'0'
+                } else {
+                    byte - b'a' + 10
+                };
+                value << 4 | u128::from(digit)
+            });
+            return Self(value);
+        }
+        let half = |seed: u8| {
+            let mut hasher = DefaultHasher::new();
+            (seed, text).hash(&mut hasher);
+            u128::from(hasher.finish())
+        };
+        Self(half(0) << 64 | half(1))
+    }
+}
+
+/// Texts that many objects share are kept once. Owned by the writer.
+#[derive(Default)]
+pub(crate) struct Interner {
+    texts: HashSet<Arc<str>>,
+    /// Sweep when this many are kept.
+    sweep_at: usize,
+}
+
+impl Interner {
+    pub(crate) fn intern(&mut self, text: &str) -> Arc<str> {
+        if let Some(known) = self.texts.get(text) {
+            return Arc::clone(known);
+        }
+        if self.texts.len() >= self.sweep_at.max(1024) {
+            self.texts.retain(|text| Arc::strong_count(text) > 1);
+            self.sweep_at = self.texts.len() * 2;
+        }
+        let text = Arc::<str>::from(text);
+        self.texts.insert(Arc::clone(&text));
+        text
+    }
+
+    pub(crate) fn meta(&mut self, found: &Scanned<'_>) -> Meta {
+        let mut labels: Vec<_> = found.labels.iter().collect();
+        labels.sort_unstable();
+        let text: String = labels
+            .iter()
+            .flat_map(|(name, value)| [name, "\0", value, "\0"])
+            .collect();
+        Meta {
+            key: ObjectKey::namespaced(self.intern(&found.namespace), &*found.name),
+            uid: Uid::from(&*found.uid),
+            resource_version: found.resource_version.parse().unwrap_or_default(),
+            generation: found.generation,
+            deleting: found.deleting,
+            labels: self.intern(&text),
+            owners: found.owners.iter().map(|uid| Uid::from(&**uid)).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uids_differ_as_their_texts_do() {
+        let uuid = "8c1d7c3e-6a0f-4b52-9f43-0a5de2b1c001";
+        assert_eq!(Uid::from(uuid).0, 0x8c1d_7c3e_6a0f_4b52_9f43_0a5d_e2b1_c001);
+        assert_ne!(Uid::from("uid-1"), Uid::from("uid-2"));
+        assert_ne!(Uid::from(&*uuid.to_uppercase()), Uid::from(uuid));
+    }
+
+    #[test]
+    fn objects_share_namespaces_and_label_sets() {
+        let mut interner = Interner::default();
+        let scanned = |labels: &[(&'static str, &'static str)]| Scanned {
+            namespace: "shop".into(),
+            labels: labels
+                .iter()
+                .map(|(name, value)| ((*name).into(), (*value).into()))
+                .collect(),
+            ..Scanned::default()
+        };
+        let one = interner.meta(&scanned(&[("b", ""), ("a", "1")]));
+        let two = interner.meta(&scanned(&[("a", "1"), ("b", "")]));
+        assert!(Arc::ptr_eq(&one.labels, &two.labels));
+        assert_eq!(one.labels().collect::<Vec<_>>(), [("a", "1"), ("b", "")]);
+        assert_eq!((one.label("a"), one.label("c")), (Some("1"), None));
+    }
+}

@@ -1,0 +1,221 @@
+//! Objects' JSON made small: zstd with a dictionary trained from the kind's own objects.
+//!
+//! The objects of one kind repeat the same names and phrases; a dictionary of 16 KB holds them once. On diverse pods
+//! of 7.4 KB (9 KB with `managedFields`) zstd level 1 leaves 1,002 bytes and level 3 leaves 921; `lz4_flex` with the same dictionary
+//! leaves 1,686 and, pure Rust though it is, takes longer to compress. Larger dictionaries gain less than 2 %.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use zstd::zstd_safe::{self, CCtx, CDict, DCtx, DDict};
+
+const LEVEL: i32 = 3;
+const DICTIONARY_BYTES: usize = 16 << 10;
+
+/// Training reads no more than this, so that it takes tens of milliseconds.
+const LARGEST_SAMPLE: usize = 512 << 10;
+
+/// With fewer samples a dictionary is not worth its own memory.
+const FEWEST_SAMPLES: usize = 16;
+
+/// The ratio is judged over so many objects.
+const WINDOW: u32 = 256;
+
+/// A dictionary is renewed when objects take this much more than when it was new.
+const WORSE: f64 = 1.5;
+
+/// Contexts that wait for the next reader; each is some 100 KB, so only few are kept.
+static READERS: Mutex<Vec<DCtx<'static>>> = Mutex::new(Vec::new());
+const MOST_READERS: usize = 4;
+
+/// What is common to a kind's objects. Those that were packed with it keep it.
+pub(crate) struct Dictionary {
+    pack: CDict<'static>,
+    unpack: DDict<'static>,
+}
+
+/// An object's JSON, packed.
+#[derive(Clone)]
+pub(crate) struct Packed {
+    dictionary: Option<Arc<Dictionary>>,
+    bytes: Arc<[u8]>,
+    /// Of the JSON.
+    length: usize,
+}
+
+impl Packed {
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    pub(crate) fn unpack(&self) -> Vec<u8> {
+        let mut context = READERS.lock().pop().unwrap_or_default();
+        let mut text = Vec::with_capacity(self.length);
+        let outcome = match &self.dictionary {
+            Some(dictionary) => context.decompress_using_ddict(&mut text, &self.bytes, &dictionary.unpack),
+            None => context.decompress(&mut text, &self.bytes),
+        };
+        outcome.expect("these are bytes that we packed, with the dictionary that we packed them with");
+        let mut readers = READERS.lock();
+        if readers.len() < MOST_READERS {
+            readers.push(context);
+        }
+        text
+    }
+}
+
+/// Packs the objects of one kind. Owned by the writer.
+pub(crate) struct Packer {
+    context: CCtx<'static>,
+    dictionary: Option<Arc<Dictionary>>,
+    scratch: Vec<u8>,
+    /// Packed size over JSON size in the first window after training.
+    first: Option<f64>,
+    window: Ratio,
+    trained: u32,
+}
+
+#[derive(Default)]
+struct Ratio {
+    packed: u64,
+    plain: u64,
+    objects: u32,
+}
+
+impl Packer {
+    pub(crate) fn new() -> Self {
+        Self {
+            context: CCtx::default(),
+            dictionary: None,
+            scratch: Vec::new(),
+            first: None,
+            window: Ratio::default(),
+            trained: 0,
+        }
+    }
+
+    /// Whether a new dictionary would pay: there is none, or objects have changed too much since it was made.
+    pub(crate) fn wants_samples(&self) -> bool {
+        self.dictionary.is_none()
+            || self
+                .first
+                .is_some_and(|first| self.window.objects >= WINDOW && self.window.value() > first * WORSE)
+    }
+
+    /// Makes a dictionary from the newest objects, if they are enough.
+    pub(crate) fn train<'a>(&mut self, samples: impl Iterator<Item = &'a [u8]>) {
+        let (mut text, mut sizes) = (Vec::new(), Vec::new());
+        for sample in samples {
+            if text.len() + sample.len() > LARGEST_SAMPLE {
+                break;
+            }
+            text.extend_from_slice(sample);
+            sizes.push(sample.len());
+        }
+        if sizes.len() < FEWEST_SAMPLES {
+            return;
+        }
+        let size = DICTIONARY_BYTES.min(text.len() / 8);
+        // Objects with nothing in common give no dictionary; then they are packed without.
+        if let Ok(trained) = zstd::dict::from_continuous(&text, &sizes, size) {
+            self.dictionary = Some(Arc::new(Dictionary {
+                pack: zstd_safe::create_cdict(&trained, LEVEL),
+                unpack: zstd_safe::create_ddict(&trained),
+            }));
+            self.trained += 1;
+        }
+        self.first = None;
+        self.window = Ratio::default();
+    }
+
+    pub(crate) fn pack(&mut self, text: &[u8]) -> Packed {
+        self.scratch.clear();
+        self.scratch.reserve(zstd_safe::compress_bound(text.len()));
+        let outcome = match &self.dictionary {
+            Some(dictionary) => self
+                .context
+                .compress_using_cdict(&mut self.scratch, text, &dictionary.pack),
+            None => self.context.compress(&mut self.scratch, text, LEVEL),
+        };
+        outcome.expect("the buffer is as large as the bound");
+        self.window.add(self.scratch.len(), text.len());
+        if self.window.objects >= WINDOW && self.first.is_none() {
+            self.first = Some(self.window.value());
+            self.window = Ratio::default();
+        } else if self.window.objects >= 2 * WINDOW {
+            self.window = Ratio::default();
+        }
+        Packed {
+            dictionary: self.dictionary.clone(),
+            bytes: self.scratch.as_slice().into(),
+            length: text.len(),
+        }
+    }
+
+    /// How many dictionaries were made.
+    pub(crate) fn trained(&self) -> u32 {
+        self.trained
+    }
+}
+
+impl Ratio {
+    fn add(&mut self, packed: usize, plain: usize) {
+        self.packed += packed as u64;
+        self.plain += plain as u64;
+        self.objects += 1;
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "a ratio needs no more")]
+    fn value(&self) -> f64 {
+        self.packed as f64 / self.plain.max(1) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(number: usize, phrase: &str) -> Vec<u8> {
+        let fields: String = (0..40)
+            .map(|field| format!(r#""{phrase}-{field}":"{phrase} {}","#, number * field))
+            .collect();
+        format!(r#"{{{fields}"number":{number}}}"#).into_bytes()
+    }
+
+    fn samples(phrase: &str) -> Vec<Vec<u8>> {
+        (0..300).map(|number| object(number, phrase)).collect()
+    }
+
+    #[test]
+    fn what_is_packed_comes_out_as_it_was() {
+        let mut packer = Packer::new();
+        let plain = packer.pack(&object(1, "ship"));
+        packer.train(samples("ship").iter().map(Vec::as_slice));
+        let packed = packer.pack(&object(1, "ship"));
+        assert_eq!(plain.unpack(), object(1, "ship"));
+        assert_eq!(packed.unpack(), object(1, "ship"));
+        assert!(packed.len() < plain.len(), "{} {}", packed.len(), plain.len());
+        assert_eq!(packer.pack(b"").unpack(), b"");
+    }
+
+    #[test]
+    fn a_dictionary_is_renewed_when_it_stops_paying_and_old_objects_stay_readable() {
+        let mut packer = Packer::new();
+        assert!(packer.wants_samples());
+        packer.train(samples("ship").iter().map(Vec::as_slice));
+        let early: Vec<_> = samples("ship").iter().map(|object| packer.pack(object)).collect();
+        assert!(!packer.wants_samples());
+        let noise = |number: u64| -> Vec<u8> {
+            let mut random = fastrand::Rng::with_seed(number);
+            (0..1000).map(|_| random.alphanumeric() as u8).collect()
+        };
+        for number in 0..u64::from(WINDOW) {
+            packer.pack(&noise(number));
+        }
+        assert!(packer.wants_samples());
+        packer.train(samples("harbour").iter().map(Vec::as_slice));
+        assert_eq!(packer.trained(), 2);
+        assert_eq!(early[7].unpack(), object(7, "ship"));
+        assert_eq!(packer.pack(&object(8, "harbour")).unpack(), object(8, "harbour"));
+    }
+}

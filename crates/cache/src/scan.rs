@@ -1,0 +1,326 @@
+//! One pass over an object's JSON: where it ends, what its metadata says, and where its `managedFields` lie.
+//!
+//! The scanner follows brackets and strings and reads only metadata; it does not judge the rest. Whether an object is
+//! what its kind says shows when somebody decodes it.
+
+use std::{borrow::Cow, ops::Range};
+
+use memchr::memchr2;
+
+/// Why a text cannot be scanned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// It ends too early; more may come.
+    Incomplete,
+    /// It is not JSON of the expected shape.
+    Malformed(&'static str),
+}
+
+type Result<T> = std::result::Result<T, Trouble>;
+
+/// What a pass over an object finds.
+#[derive(Debug, Default)]
+pub(crate) struct Scanned<'a> {
+    pub(crate) name: Cow<'a, str>,
+    pub(crate) namespace: Cow<'a, str>,
+    pub(crate) uid: Cow<'a, str>,
+    pub(crate) resource_version: Cow<'a, str>,
+    pub(crate) generation: i64,
+    pub(crate) deleting: bool,
+    /// The server marks the bookmark that ends the initial events of a watch.
+    pub(crate) initial_events_end: bool,
+    pub(crate) labels: Vec<(Cow<'a, str>, Cow<'a, str>)>,
+    /// UIDs of all owners.
+    pub(crate) owners: Vec<Cow<'a, str>>,
+    /// Where `managedFields` and its comma are.
+    pub(crate) managed_fields: Option<Range<usize>>,
+    /// Empty if it does not say, as items of a list do not.
+    pub(crate) kind: Cow<'a, str>,
+    pub(crate) has_api_version: bool,
+}
+
+/// A place in a text.
+pub(crate) struct Cursor<'a> {
+    pub(crate) text: &'a [u8],
+    pub(crate) at: usize,
+}
+
+impl<'a> Cursor<'a> {
+    pub(crate) fn new(text: &'a [u8]) -> Self {
+        Self { text, at: 0 }
+    }
+
+    /// The next byte that is not white space.
+    pub(crate) fn peek(&mut self) -> Result<u8> {
+        while let Some(byte) = self.text.get(self.at) {
+            if !byte.is_ascii_whitespace() {
+                return Ok(*byte);
+            }
+            self.at += 1;
+        }
+        Err(Trouble::Incomplete)
+    }
+
+    pub(crate) fn expect(&mut self, byte: u8) -> Result<()> {
+        if self.peek()? != byte {
+            return Err(Trouble::Malformed("another sign is expected"));
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    /// A string without its quotes, still escaped.
+    pub(crate) fn string(&mut self) -> Result<&'a [u8]> {
+        self.expect(b'"')?;
+        let start = self.at;
+        loop {
+            let rest = self.text.get(self.at..).unwrap_or_default();
+            let found = memchr2(b'"', b'\\', rest).ok_or(Trouble::Incomplete)?;
+            self.at += found;
+            if self.text[self.at] == b'"' {
+                self.at += 1;
+                return Ok(&self.text[start..self.at - 1]);
+            }
+            self.at += 2;
+        }
+    }
+
+    /// Goes over one value of any sort and gives its place.
+    pub(crate) fn skip(&mut self) -> Result<Range<usize>> {
+        let first = self.peek()?;
+        let start = self.at;
+        match first {
+            b'"' => drop(self.string()?),
+            b'{' | b'[' => {
+                let mut depth = 0_u32;
+                loop {
+                    match self.text.get(self.at).ok_or(Trouble::Incomplete)? {
+                        b'"' => {
+                            self.string()?;
+                            continue;
+                        }
+                        b'{' | b'[' => depth += 1,
+                        b'}' | b']' => depth -= 1,
+                        _ => {}
+                    }
+                    self.at += 1;
+                    if depth == 0 {
+                        break;
+                    }
+                }
+            }
+            b'-' | b'0'..=b'9' | b't' | b'f' | b'n' => {
+                let rest = &self.text[self.at..];
+                let end = rest
+                    .iter()
+                    .position(|byte| !byte.is_ascii_alphanumeric() && !matches!(byte, b'+' | b'-' | b'.'));
+                self.at += end.ok_or(Trouble::Incomplete)?;
+            }
+            _ => return Err(Trouble::Malformed("a value is expected")),
+        }
+        Ok(start..self.at)
+    }
+
+    /// Calls `act` with each member's name, standing at its value, which `act` must go over.
+    pub(crate) fn members(&mut self, mut act: impl FnMut(&mut Self, &'a [u8]) -> Result<()>) -> Result<()> {
+        self.expect(b'{')?;
+        if self.peek()? == b'}' {
+            self.at += 1;
+            return Ok(());
+        }
+        loop {
+            let name = self.string()?;
+            self.expect(b':')?;
+            act(self, name)?;
+            match self.peek()? {
+                b',' => self.at += 1,
+                b'}' => {
+                    self.at += 1;
+                    return Ok(());
+                }
+                _ => return Err(Trouble::Malformed("a comma or the end of an object is expected")),
+            }
+        }
+    }
+
+    /// Calls `act` at each element of an array, which `act` must go over.
+    pub(crate) fn elements(&mut self, mut act: impl FnMut(&mut Self) -> Result<()>) -> Result<()> {
+        self.expect(b'[')?;
+        if self.peek()? == b']' {
+            self.at += 1;
+            return Ok(());
+        }
+        loop {
+            act(self)?;
+            match self.peek()? {
+                b',' => self.at += 1,
+                b']' => {
+                    self.at += 1;
+                    return Ok(());
+                }
+                _ => return Err(Trouble::Malformed("a comma or the end of an array is expected")),
+            }
+        }
+    }
+
+    /// A string's text, or an empty one for a value of another sort.
+    pub(crate) fn text_value(&mut self) -> Result<Cow<'a, str>> {
+        if self.peek()? == b'"' {
+            return unescape(self.string()?);
+        }
+        self.skip()?;
+        Ok(Cow::Borrowed(""))
+    }
+
+    /// Goes over an object and reads its metadata.
+    pub(crate) fn object(&mut self) -> Result<Scanned<'a>> {
+        let mut found = Scanned::default();
+        let start = {
+            self.peek()?;
+            self.at
+        };
+        self.members(|cursor, name| {
+            match name {
+                b"metadata" if cursor.peek()? == b'{' => metadata(cursor, &mut found, start)?,
+                b"kind" => found.kind = cursor.text_value()?,
+                b"apiVersion" => {
+                    found.has_api_version = true;
+                    cursor.skip()?;
+                }
+                _ => drop(cursor.skip()?),
+            }
+            Ok(())
+        })?;
+        Ok(found)
+    }
+}
+
+fn metadata<'a>(cursor: &mut Cursor<'a>, found: &mut Scanned<'a>, start: usize) -> Result<()> {
+    let mut previous_end = cursor.at + 1;
+    let mut first = true;
+    cursor.members(|cursor, name| {
+        match name {
+            b"name" => found.name = cursor.text_value()?,
+            b"namespace" => found.namespace = cursor.text_value()?,
+            b"uid" => found.uid = cursor.text_value()?,
+            b"resourceVersion" => found.resource_version = cursor.text_value()?,
+            b"generation" => {
+                let place = cursor.skip()?;
+                let digits = std::str::from_utf8(&cursor.text[place]).unwrap_or_default();
+                found.generation = digits.parse().unwrap_or_default();
+            }
+            b"deletionTimestamp" => found.deleting = !cursor.text_value()?.is_empty(),
+            b"labels" if cursor.peek()? == b'{' => cursor.members(|cursor, name| {
+                found.labels.push((unescape(name)?, cursor.text_value()?));
+                Ok(())
+            })?,
+            b"annotations" if cursor.peek()? == b'{' => cursor.members(|cursor, name| {
+                if name == b"k8s.io/initial-events-end" {
+                    found.initial_events_end = cursor.text_value()? == "true";
+                } else {
+                    cursor.skip()?;
+                }
+                Ok(())
+            })?,
+            b"ownerReferences" if cursor.peek()? == b'[' => cursor.elements(|cursor| {
+                cursor.members(|cursor, name| {
+                    if name == b"uid" {
+                        found.owners.push(cursor.text_value()?);
+                    } else {
+                        cursor.skip()?;
+                    }
+                    Ok(())
+                })
+            })?,
+            b"managedFields" => {
+                cursor.skip()?;
+                // With the comma before it, or the one after it if it comes first.
+                let mut end = cursor.at;
+                if first && cursor.peek()? == b',' {
+                    end = cursor.at + 1;
+                }
+                found.managed_fields = Some(previous_end - start..end - start);
+            }
+            _ => drop(cursor.skip()?),
+        }
+        previous_end = cursor.at;
+        first = false;
+        Ok(())
+    })
+}
+
+pub(crate) fn unescape(text: &[u8]) -> Result<Cow<'_, str>> {
+    let plain = std::str::from_utf8(text).map_err(|_| Trouble::Malformed("a string is not UTF-8"))?;
+    if !text.contains(&b'\\') {
+        return Ok(Cow::Borrowed(plain));
+    }
+    serde_json::from_str::<String>(&format!("\"{plain}\""))
+        .map(Cow::Owned)
+        .map_err(|_| Trouble::Malformed("a string has a wrong escape"))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn scan(text: &str) -> Result<Scanned<'_>> {
+        Cursor::new(text.as_bytes()).object()
+    }
+
+    #[test]
+    fn metadata_is_read_wherever_it_stands() {
+        let text = r#"{ "spec" : {"a":"}\"{"}, "metadata":{"uid":"u","labels":{"a\/b":"c"},"ownerReferences":[{"name":"x","uid":"o"}],
+            "generation":7,"name":"n","namespace":"s","resourceVersion":"12","deletionTimestamp":"now"}, "kind":"K" }"#;
+        let found = scan(text).expect("an object");
+        assert_eq!((&*found.name, &*found.namespace, &*found.uid), ("n", "s", "u"));
+        assert_eq!(
+            (&*found.resource_version, found.generation, found.deleting),
+            ("12", 7, true)
+        );
+        assert_eq!(found.labels, [("a/b".into(), "c".into())]);
+        assert_eq!(found.owners, ["o"]);
+        assert!(found.kind == "K" && !found.has_api_version);
+    }
+
+    #[test]
+    fn every_beginning_of_an_object_is_incomplete() {
+        let text =
+            r#"{"metadata":{"name":"a\"b","managedFields":[{}],"labels":{"x":"y"}},"n":[1,2.5,true,null]}"#;
+        for end in 0..text.len() {
+            assert_eq!(
+                scan(&text[..end]).err(),
+                Some(Trouble::Incomplete),
+                "{}",
+                &text[..end]
+            );
+        }
+        assert!(scan(text).is_ok());
+        for wrong in ["5", "[]", r#"{"a" 5}"#, r#"{"a":}"#, r#"{"a":5;"b":6}"#, "<html>"] {
+            assert!(
+                matches!(scan(wrong).err(), Some(Trouble::Malformed(_))),
+                "{wrong}"
+            );
+        }
+    }
+
+    proptest! {
+        /// Cutting `managedFields` out of the text is the same as removing it from the value.
+        #[test]
+        fn managed_fields_are_cut_out_exactly(before in 0..3_usize, after in 0..3_usize, spaces in "[ \n]{0,2}") {
+            let mut metadata = serde_json::Map::new();
+            let members: Vec<_> = (0..before).map(|n| (format!("a{n}"), json!({"x": [n, "]}\\\""]})))
+                .chain([("managedFields".to_owned(), json!([{"f:a": {}}, {"f:b": "}"}]))])
+                .chain((0..after).map(|n| (format!("z{n}"), json!(n)))).collect();
+            let text: Vec<_> = members.iter().map(|(name, value)| format!("{spaces}\"{name}\"{spaces}:{spaces}{value}{spaces}")).collect();
+            let text = format!("{{\"metadata\":{{{}}}}}", text.join(","));
+            let cut = scan(&text).expect("an object").managed_fields.expect("they are there");
+            let left = [&text[..cut.start], &text[cut.end..]].concat();
+            metadata.extend(members);
+            metadata.remove("managedFields");
+            prop_assert_eq!(serde_json::from_str::<Value>(&left).expect("still JSON"), json!({ "metadata": metadata }));
+        }
+    }
+}

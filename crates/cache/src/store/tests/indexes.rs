@@ -1,0 +1,203 @@
+//! Indexes stay exact through updates, removals and lists (91), and queries use them or do without (168, 190).
+
+use kube::core::Expression;
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    index::{Index, IndexBy},
+    query::{Fields, Query},
+};
+
+fn pod(name: &str, version: u64, app: &str, node: &str, owners: &[&str]) -> Arc<Entry> {
+    let owners: Vec<_> = owners
+        .iter()
+        .map(|uid| serde_json::json!({ "uid": uid, "name": "o" }))
+        .collect();
+    let data = serde_json::json!({
+        "metadata": {
+            "namespace": "n", "name": name, "uid": name, "resourceVersion": version.to_string(),
+            "labels": { "app": app }, "ownerReferences": owners,
+        },
+        "data": { "node": node, "list": "a b" },
+    });
+    made(&data.to_string())
+}
+
+fn apply(world: &World, entry: Arc<Entry>) {
+    let version = entry.meta.resource_version.to_string();
+    world
+        .core
+        .store
+        .commit(&world.scope, vec![Told::Applied(entry)], &version);
+}
+
+fn names(world: &World, query: &Query) -> Vec<String> {
+    let found = query.run(&world.core.store.snapshot(), &world.core.store.definitions());
+    found
+        .iter()
+        .map(|entry| entry.meta.key.name().to_owned())
+        .collect()
+}
+
+fn index(world: &World, by: IndexBy<ConfigMap>) -> Index<ConfigMap> {
+    Index::of(world.core.store.index(by))
+}
+
+fn by_words() -> IndexBy<ConfigMap> {
+    IndexBy::function(decode::<ConfigMap>, |object| {
+        let text = object
+            .data
+            .as_ref()
+            .and_then(|data| data.get("list"))
+            .cloned()
+            .unwrap_or_default();
+        text.split(' ').map(str::to_owned).collect()
+    })
+}
+
+#[test]
+fn every_sort_of_index_finds_objects_and_moves_them_on_update() {
+    let world = World::new();
+    world.replace(&[], "0");
+    apply(&world, pod("a", 1, "web", "n1", &["o1", "o2"]));
+    let label = index(&world, IndexBy::label("app"));
+    let owner = index(&world, IndexBy::owner());
+    let field = index(&world, IndexBy::field("data.node".parse().expect("a path")));
+    let words = index(&world, by_words());
+    apply(&world, pod("b", 2, "web", "n2", &[]));
+    let found = |index, value| names(&world, &Query::all().indexed(index, value));
+    assert_eq!(found(&label, "web"), ["a", "b"]);
+    assert_eq!(
+        (found(&owner, "o1"), found(&owner, "o2")),
+        (vec!["a".into()], vec!["a".into()])
+    );
+    assert_eq!(
+        (found(&field, "n1"), found(&field, "n2")),
+        (vec!["a".into()], vec!["b".into()])
+    );
+    assert_eq!(
+        (found(&words, "a"), found(&words, "b")),
+        (vec!["a".to_owned(), "b".into()], vec!["a".into(), "b".into()])
+    );
+    apply(&world, pod("a", 3, "db", "n2", &["o2"]));
+    assert_eq!(
+        (found(&label, "web"), found(&label, "db")),
+        (vec!["b".to_owned()], vec!["a".into()])
+    );
+    assert_eq!(
+        (found(&owner, "o1"), found(&owner, "o2")),
+        (vec![], vec!["a".to_owned()])
+    );
+    assert_eq!(
+        (found(&field, "n1"), found(&field, "n2")),
+        (vec![], vec!["a".to_owned(), "b".into()])
+    );
+    world.remove("a", "a", 4);
+    world.replace(&[], "5");
+    let snapshot = world.core.store.snapshot();
+    assert!(
+        snapshot.indexes.values().all(imbl::OrdMap::is_empty),
+        "empty buckets go"
+    );
+    assert_eq!(snapshot.indexes.len(), 4);
+    index(&world, IndexBy::label("app"));
+    assert_eq!(
+        world.core.store.definitions().len(),
+        4,
+        "the same index is not kept twice"
+    );
+}
+
+#[test]
+fn conditions_add_up_and_a_limit_cuts() {
+    let world = World::new();
+    world.replace(&[], "0");
+    for (number, (app, node)) in [("web", "n1"), ("web", "n2"), ("db", "n1"), ("web", "n1")]
+        .iter()
+        .enumerate()
+    {
+        apply(
+            &world,
+            pod(&format!("p{number}"), number as u64 + 1, app, node, &["o"]),
+        );
+    }
+    let web = || Query::all().labels(Expression::Equal("app".into(), "web".into()));
+    let on_n1: Fields = "data.node=n1".parse().expect("fields");
+    let without_index = names(&world, &web().fields(on_n1.clone()));
+    assert_eq!(without_index, ["p0", "p3"]);
+    let (label, owner) = (
+        index(&world, IndexBy::label("app")),
+        index(&world, IndexBy::owner()),
+    );
+    index(&world, IndexBy::field("data.node".parse().expect("a path")));
+    assert_eq!(
+        names(&world, &web().fields(on_n1.clone())),
+        without_index,
+        "the same with an index"
+    );
+    assert_eq!(
+        names(&world, &Query::all().indexed(&label, "db").indexed(&owner, "o")),
+        ["p2"]
+    );
+    assert_eq!(
+        names(&world, &Query::all().indexed(&label, "db").indexed(&owner, "x")),
+        [""; 0]
+    );
+    assert_eq!(names(&world, &web().limit(2)), ["p0", "p1"]);
+    assert_eq!(names(&world, &web().limit(0)), [""; 0]);
+    assert_eq!(names(&world, &Query::all().namespace("m")), [""; 0]);
+    assert_eq!(
+        names(
+            &world,
+            &Query::all().fields("data.node!=n1".parse().expect("fields"))
+        ),
+        ["p1"]
+    );
+    let other = index(&World::new(), IndexBy::label("app"));
+    assert_eq!(
+        names(&world, &Query::all().indexed(&other, "db")),
+        ["p2"],
+        "an index of another cache"
+    );
+}
+
+#[test]
+fn an_index_function_that_panics_hurts_only_its_index() {
+    let world = World::new();
+    world.replace(&[], "0");
+    let bad = index(&world, IndexBy::function(decode::<ConfigMap>, |_| panic!("no")));
+    apply(&world, pod("a", 1, "web", "n1", &[]));
+    assert_eq!(names(&world, &Query::all().indexed(&bad, "x")), [""; 0]);
+    assert_eq!(world.content(), ["a@1"]);
+}
+
+proptest! {
+    /// After any history each index says exactly what a scan says.
+    #[test]
+    fn an_index_says_what_a_scan_says(history in prop::collection::vec((0..5_u8, 0..3_u8, 0..3_u8, 0..8_u8), 1..40)) {
+        let world = World::new();
+        world.replace(&[], "0");
+        let (label, field) = (index(&world, IndexBy::label("app")), index(&world, IndexBy::field("data.node".parse().expect("a path"))));
+        for (number, (name, app, node, what)) in history.into_iter().enumerate() {
+            let (name, version) = (format!("p{name}"), number as u64 + 1);
+            let entry = pod(&name, version, &format!("app{app}"), &format!("n{node}"), &[]);
+            match what {
+                0 => world.remove(&name, &name, version),
+                1 => {
+                    let staged = Staged::from([(entry.meta.key.clone(), Some(entry))]);
+                    world.core.store.replace(&world.scope, staged, &version.to_string());
+                }
+                _ => apply(&world, entry),
+            }
+            for value in 0..3 {
+                let scanned = Query::all().labels(Expression::Equal("app".into(), format!("app{value}")));
+                prop_assert_eq!(names(&world, &Query::all().indexed(&label, &format!("app{value}"))), names(&world, &scanned));
+                let path = "data.node".parse().expect("a path");
+                // Asked as "in", the index is not used.
+                let scanned = Query::all().fields(Fields::any().is_in(path, [format!("n{value}"), "no".to_owned()]));
+                prop_assert_eq!(names(&world, &Query::all().indexed(&field, &format!("n{value}"))), names(&world, &scanned));
+            }
+        }
+    }
+}

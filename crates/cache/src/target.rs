@@ -1,0 +1,109 @@
+//! Where a kind's objects are on the server, and which of them are wanted.
+
+use std::collections::BTreeSet;
+
+use http::{Request, header};
+use kube::client::Body;
+
+use crate::{
+    failure::Failure,
+    kind::{Cacheable, Selection, is_cluster_scoped},
+    protocol::{ListCall, WatchCall},
+    store::Scope,
+};
+
+/// Where a kind's list is, and which part of it is wanted.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    /// The group and version, for example `/api/v1`.
+    pub(crate) prefix: String,
+    /// For example `pods`.
+    pub(crate) plural: String,
+    pub(crate) selection: Selection,
+    cluster_scoped: bool,
+    accept: &'static str,
+}
+
+impl Target {
+    pub(crate) fn of<K: Cacheable>(
+        dynamic: &K::DynamicType,
+        selection: &Selection,
+        metadata_only: bool,
+    ) -> Self {
+        let path = K::url_path(dynamic, None);
+        let (prefix, plural) = path.rsplit_once('/').unwrap_or(("", &path));
+        Self {
+            prefix: prefix.to_owned(),
+            plural: plural.to_owned(),
+            selection: selection.clone(),
+            cluster_scoped: is_cluster_scoped::<K>(),
+            accept: if metadata_only || selection.metadata_only {
+                "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+            } else {
+                "application/json"
+            },
+        }
+    }
+
+    /// The parts that need a watch each.
+    pub(crate) fn scopes(&self) -> BTreeSet<Scope> {
+        match &self.selection.namespaces {
+            Some(namespaces) if !self.cluster_scoped => namespaces
+                .iter()
+                .map(|namespace| Scope::from(namespace.as_str()))
+                .collect(),
+            _ => BTreeSet::from([Scope::from("")]),
+        }
+    }
+
+    pub(crate) fn list(&self, scope: &Scope, call: &ListCall) -> Result<Request<Body>, Failure> {
+        let limit = call.limit.map(|limit| limit.to_string());
+        let mut parameters = Vec::new();
+        // An empty version is the default; a continue token carries its own.
+        if !call.resource_version.is_empty() {
+            parameters.push(("resourceVersion", call.resource_version.as_str()));
+        }
+        parameters.extend(limit.as_deref().map(|limit| ("limit", limit)));
+        parameters.extend(call.continue_token.as_deref().map(|token| ("continue", token)));
+        self.request(scope, &parameters)
+    }
+
+    pub(crate) fn watch(&self, scope: &Scope, call: &WatchCall) -> Result<Request<Body>, Failure> {
+        let seconds = call.timeout.as_secs().to_string();
+        let mut parameters = vec![
+            ("watch", "true"),
+            ("allowWatchBookmarks", "true"),
+            ("timeoutSeconds", &seconds),
+        ];
+        if call.initial_events {
+            parameters.extend([
+                ("sendInitialEvents", "true"),
+                ("resourceVersionMatch", "NotOlderThan"),
+            ]);
+        }
+        if !call.resource_version.is_empty() || !call.initial_events {
+            parameters.push(("resourceVersion", &call.resource_version));
+        }
+        self.request(scope, &parameters)
+    }
+
+    fn request(&self, scope: &Scope, parameters: &[(&str, &str)]) -> Result<Request<Body>, Failure> {
+        let Self { prefix, plural, .. } = self;
+        let path = match &**scope {
+            "" => format!("{prefix}/{plural}"),
+            namespace => format!("{prefix}/namespaces/{namespace}/{plural}"),
+        };
+        let Selection { labels, fields, .. } = &self.selection;
+        let mut query = form_urlencoded::Serializer::new(String::new());
+        for (name, value) in [("labelSelector", labels), ("fieldSelector", fields)] {
+            if let Some(value) = value {
+                query.append_pair(name, value);
+            }
+        }
+        query.extend_pairs(parameters);
+        Request::get(format!("{path}?{}", query.finish()))
+            .header(header::ACCEPT, self.accept)
+            .body(Body::empty())
+            .map_err(|error| Failure::other(error.to_string()))
+    }
+}
