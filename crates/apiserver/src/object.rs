@@ -192,14 +192,17 @@ impl Object {
 
     /// Encodes the object as of a revision, and notes what selectors will ask for.
     pub(crate) fn encode(&mut self, revision: Revision, selectable: &[Box<str>]) -> Encoded {
-        let draft = self.draft(selectable);
+        let draft = self.draft(revision, selectable);
         self.set_meta("resourceVersion", revision.to_string());
         draft.at(revision)
     }
 
-    /// Encodes everything but the revision, so that little is left to do once it is known.
-    pub(crate) fn draft(&mut self, selectable: &[Box<str>]) -> Draft {
-        self.set_meta("resourceVersion", "");
+    /// Encodes the object before its revision is known. All that is left to do then is to write its digits over those
+    /// of a good guess.
+    pub(crate) fn draft(&mut self, guess: Revision, selectable: &[Box<str>]) -> Draft {
+        let digits = guess.to_string();
+        let length = digits.len();
+        self.set_meta("resourceVersion", digits);
         // Most objects are no larger.
         let mut json = Vec::with_capacity(4096 + self.account.text().len());
         json.push(b'{');
@@ -208,7 +211,7 @@ impl Object {
             json.push(b',');
         }
         let head = json.len();
-        let mut revision = head;
+        let mut revision = head..head;
         json.extend_from_slice(b"\"metadata\":{");
         for (index, (key, value)) in self.metadata().iter().enumerate() {
             if index > 0 {
@@ -217,7 +220,7 @@ impl Object {
             write_field(&mut json, key, value);
             if key == "resourceVersion" {
                 // Before the closing quote.
-                revision = json.len() - 1;
+                revision = json.len() - 1 - length..json.len() - 1;
             }
         }
         let account = json.len();
@@ -236,6 +239,8 @@ impl Object {
             write_field(&mut json, key, value);
         }
         json.push(b'}');
+        // It is kept as it is.
+        json.shrink_to_fit();
         Draft {
             json,
             head,
@@ -248,12 +253,12 @@ impl Object {
     }
 }
 
-/// An object that is encoded but for its revision.
+/// An object that is encoded as of a revision that was guessed.
 pub(crate) struct Draft {
     json: Vec<u8>,
     head: usize,
-    /// Where the revision's digits belong: before the account.
-    revision: usize,
+    /// Where the revision's digits are: before the account.
+    revision: Range<usize>,
     account: Range<usize>,
     deleting: bool,
     labels: Box<[(Box<str>, Box<str>)]>,
@@ -262,15 +267,22 @@ pub(crate) struct Draft {
 
 impl Draft {
     /// The object as of a revision.
-    pub(crate) fn at(self, revision: Revision) -> Encoded {
+    pub(crate) fn at(mut self, revision: Revision) -> Encoded {
         let digits = revision.to_string();
-        let (before, after) = self.json.split_at(self.revision);
+        let longer = digits.len() - self.revision.len().min(digits.len());
+        let shorter = self.revision.len().saturating_sub(digits.len());
+        if longer == shorter {
+            self.json[self.revision].copy_from_slice(digits.as_bytes());
+        } else {
+            let (before, after) = (&self.json[..self.revision.start], &self.json[self.revision.end..]);
+            self.json = [before, digits.as_bytes(), after].concat();
+        }
+        let moved = |place: usize| place + longer - shorter;
         Encoded {
             shape: 0,
-            // Of the exact size, since it is kept.
-            json: [before, digits.as_bytes(), after].concat().into(),
+            json: self.json.into(),
             head: self.head,
-            account: self.account.start + digits.len()..self.account.end + digits.len(),
+            account: moved(self.account.start)..moved(self.account.end),
             deleting: self.deleting,
             labels: self.labels,
             fields: self.fields,
@@ -384,5 +396,18 @@ mod tests {
         assert!(encoded.without_type().starts_with(br#""metadata":{"#));
         assert_eq!((encoded.label("app"), encoded.label("b")), (Some("x"), None));
         assert_eq!((encoded.field(0), encoded.field(1)), ("a", "n1"));
+    }
+
+    #[test]
+    fn a_wrong_guess_of_the_revision_changes_nothing() {
+        let mut object = Object::new(json!({"metadata": {"name": "a", "uid": "u"}, "data": {"x": "y"}}))
+            .expect("an object");
+        object.set_account(Account::kept("[{}]".to_owned()));
+        let right = object.encode(Revision(1000), &[]);
+        for guess in [1, 999, 1000, 1001, 123_456] {
+            let encoded = object.draft(Revision(guess), &[]).at(Revision(1000));
+            assert_eq!(encoded.json(), right.json(), "{guess}");
+            assert_eq!(encoded.account, right.account, "{guess}");
+        }
     }
 }

@@ -71,14 +71,10 @@ impl Api {
         let key = Key::new(object.namespace(), object.name());
         versions::to_stored(resource, object);
         // What goes is shown as it was stored, at whatever version that was.
-        let stored = self
-            .storage
-            .get(&resource.table, &key)
-            .filter(|_| resource.custom && change == Change::Remove);
-        if let Some(stored) = stored {
+        let removed = resource.custom && change == Change::Remove;
+        if removed && let Some(stored) = self.storage.get(&resource.table, &key) {
             *object = stored.object.decode();
         }
-        let removed = resource.custom && change == Change::Remove;
         let form = if removed {
             None
         } else {
@@ -86,7 +82,8 @@ impl Api {
         };
         let (selectable, shape) = form.unwrap_or((&resource.selectable, 0));
         // All writers wait for each other inside: nothing is encoded there that can be before.
-        let mut draft = Some(object.draft(selectable));
+        let guess = Revision(self.storage.revision().0 + 1);
+        let mut draft = Some(object.draft(guess, selectable));
         let committed = self.storage.commit(
             &resource.table,
             &key,
