@@ -4,11 +4,14 @@
 //! cargo run --release -p windlass-bench -- queue
 //! cargo run --release -p windlass-bench -- server
 //! cargo run --release -p windlass-bench -- cache
+//! cargo run --release -p windlass-bench -- server applies
+//! cargo run --release -p windlass-bench -- access
 //! ```
 //!
 //! A subject is a module with a list of cases and a list of rivals; adding one is adding an arm below. Figures are only
 //! worth quoting from a quiet machine.
 
+mod access;
 mod cache;
 mod measure;
 mod queue;
@@ -36,7 +39,10 @@ fn main() -> anyhow::Result<()> {
         ["cache"] => cache::bench(),
         ["measure", "cache", contender, case, source] => cache::measure_case(contender, case, source),
         ["server"] => server::bench(),
+        // One of the tables of `server`.
+        ["server", "applies"] => server::bench_applies(),
+        ["access"] => access::bench(),
         [SERVE, ..] => server::serve(),
-        _ => bail!("name a subject: `queue`, `server` or `cache`"),
+        _ => bail!("name a subject: `queue`, `server`, `access` or `cache`"),
     }
 }

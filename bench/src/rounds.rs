@@ -35,7 +35,7 @@ pub(crate) fn compare(case: &str, contenders: &[Contender<'_>]) -> anyhow::Resul
 pub(crate) fn print_head() {
     println!(
         "| {:<44} | {:<18} | {:>9} | {:>17} | {:>5} | {:>11} |",
-        "case (per operation)", "queue", "median ns", "least–most ns", "ratio", "allocations"
+        "case (per operation)", "contender", "median ns", "least–most ns", "ratio", "allocations"
     );
     println!(
         "|{:-<46}|{:-<20}|{:->11}|{:->19}|{:->7}|{:->13}|",

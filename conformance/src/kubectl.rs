@@ -238,8 +238,9 @@ async fn forward(client: Client, log: Log, request: http::Request<Incoming>) -> 
         };
         onward = onward.header(header::ACCEPT, wanted);
     }
-    for name in [header::CONTENT_TYPE, header::USER_AGENT, header::IF_NONE_MATCH] {
-        if let Some(value) = parts.headers.get(&name) {
+    for (name, value) in &parts.headers {
+        let passed = [header::CONTENT_TYPE, header::USER_AGENT, header::IF_NONE_MATCH].contains(name);
+        if passed || name.as_str().starts_with("impersonate-") {
             onward = onward.header(name, value);
         }
     }

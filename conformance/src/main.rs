@@ -4,13 +4,13 @@ use std::{path::Path, process::ExitCode};
 
 use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
-use kube::Client;
 use serde_json::Value;
 use windlass_conformance::{
     Scenario,
     compare::{Differences, compare, summary},
     corpus::{self, Shelf},
-    kubectl, normalise, run, target,
+    kubectl, normalise, run,
+    target::{self, Clients},
 };
 
 /// What a real Kubernetes API server answers, and whether the embedded one answers the same.
@@ -154,14 +154,24 @@ async fn check(sample: usize, seed: Option<u64>, kubectl: Option<&Path>) -> Resu
 }
 
 async fn on_real(scenarios: &[Scenario], kubectl: Option<&Path>) -> Result<Vec<Result<Vec<Value>>>> {
-    let cluster = target::real().await?;
-    let client = target::client(&cluster).await?;
-    let mut all = Vec::new();
-    for scenario in scenarios {
-        all.push(outcomes(scenario, &client, kubectl).await);
+    let mut all: Vec<_> = scenarios.iter().map(|_| None).collect();
+    for controllers in [false, true] {
+        let mut here = scenarios
+            .iter()
+            .zip(&mut all)
+            .filter(|(scenario, _)| scenario.controllers == controllers)
+            .peekable();
+        if here.peek().is_none() {
+            continue;
+        }
+        let cluster = target::real(controllers).await?;
+        let clients = target::clients(&cluster).await?;
+        for (scenario, place) in here {
+            *place = Some(outcomes(scenario, &clients, kubectl).await);
+        }
+        cluster.stop().await;
     }
-    cluster.stop().await;
-    Ok(all)
+    Ok(all.into_iter().flatten().collect())
 }
 
 /// Which scenarios the embedded server passed.
@@ -213,7 +223,7 @@ async fn replay(scenarios: &[Scenario], kubectl: Option<&Path>, show: usize) -> 
     Ok(Passed { names, all })
 }
 
-async fn outcomes(scenario: &Scenario, client: &Client, kubectl: Option<&Path>) -> Result<Vec<Value>> {
-    let raw = run::run(scenario, client, kubectl).await?;
+async fn outcomes(scenario: &Scenario, clients: &Clients, kubectl: Option<&Path>) -> Result<Vec<Value>> {
+    let raw = run::run(scenario, clients, kubectl).await?;
     Ok(normalise::normalise(scenario, raw))
 }

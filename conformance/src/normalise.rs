@@ -46,8 +46,11 @@ static REVISION_LINE: LazyLock<Regex> = LazyLock::new(|| pattern(r#"(resourceVer
 /// The folders and the times that diff names.
 static DIFF: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"(LIVE|MERGED)-\d+|\t\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+ [+-]\d{4}"));
+/// How the lines begin that kubectl logs: with the time and its process.
+static LOG: LazyLock<Regex> = LazyLock::new(|| pattern(r"^([IWEF])\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ "));
 /// Where messages name a revision.
-static REVISION: LazyLock<Regex> = LazyLock::new(|| pattern(r"(current: |in record \()(\d+)"));
+static REVISION: LazyLock<Regex> =
+    LazyLock::new(|| pattern(r"(current: |in record \(|too old resource version: \d+ \()(\d+)"));
 
 /// The outcomes of one run, so that they can be compared with those of another one.
 pub fn normalise(scenario: &Scenario, outcomes: Vec<Value>) -> Vec<Value> {
@@ -163,6 +166,10 @@ impl Names<'_> {
 
     fn replace_fields(&self, fields: Map<String, Value>) -> Value {
         let is_schema = fields.contains_key("openapi");
+        // An operation of a JSON patch.
+        let is_revision = fields
+            .get("path")
+            .is_some_and(|path| path == "/metadata/resourceVersion");
         let fields = fields
             .into_iter()
             .filter(|(key, _)| !self.is_foreign_name(key))
@@ -173,7 +180,12 @@ impl Names<'_> {
                     value
                 };
                 let name = self.replace_names(&key);
-                (name, self.replace(&key, value))
+                match value {
+                    Value::String(text) if is_revision && key == "value" => {
+                        (name, self.revision(&text, true))
+                    }
+                    value => (name, self.replace(&key, value)),
+                }
             });
         Value::Object(fields.collect())
     }
@@ -246,6 +258,7 @@ impl Names<'_> {
                     format!("{}{}", &found[1], self.rank(&found[2]))
                 });
                 let text = DIFF.replace_all(&text, "$1");
+                let text = LOG.replace(&text, "$1 ");
                 AGE_IN_TEXT.replace_all(&text, "AGE").into_owned().into()
             }
             other => other,
@@ -328,6 +341,12 @@ impl Names<'_> {
         let Some(Value::Object(mut claims)) = opened else {
             return token.into();
         };
+        if let Some(time) = claims
+            .get_mut("kubernetes.io")
+            .and_then(|about| about.get_mut("warnafter"))
+        {
+            *time = "T".into();
+        }
         for (key, replacement) in [("exp", "T"), ("iat", "T"), ("nbf", "T"), ("jti", "UNIQUE")] {
             if let Some(value) = claims.get_mut(key) {
                 *value = replacement.into();

@@ -17,6 +17,8 @@ pub struct Scenario {
     pub managed: bool,
     /// Names for what is written often.
     pub variables: BTreeMap<String, String>,
+    /// Whether the built-in controllers of a real cluster are at work.
+    pub controllers: bool,
     /// What happens, in order.
     pub steps: Vec<Step>,
 }
@@ -78,7 +80,9 @@ pub struct Request {
     /// Parameters to be encoded and appended.
     pub query: Vec<(String, String)>,
     /// Beside `Content-Type`.
-    pub headers: BTreeMap<String, String>,
+    pub headers: Vec<(String, String)>,
+    /// Whether it is sent without the administrator's credentials.
+    pub stranger: bool,
     /// The content type of the body.
     pub content_type: String,
     /// What is sent.
@@ -119,6 +123,9 @@ fn ok() -> u16 {
     200
 }
 
+/// The content type of what is applied.
+const APPLY: &str = "application/apply-patch+yaml";
+
 /// The file's form.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -130,6 +137,8 @@ struct File {
     managed: bool,
     #[serde(default, rename = "let")]
     variables: BTreeMap<String, String>,
+    #[serde(default)]
+    controllers: bool,
     steps: Vec<Line>,
 }
 
@@ -148,6 +157,10 @@ struct Line {
     put: Option<String>,
     patch: Option<String>,
     delete: Option<String>,
+    /// A server-side apply: a PATCH with its content type.
+    apply: Option<String>,
+    /// The applier.
+    by: Option<String>,
     /// A CRD to be created; two more steps wait until it is served.
     define: Option<Value>,
     wait: Option<String>,
@@ -157,6 +170,11 @@ struct Line {
     query: BTreeMap<String, String>,
     #[serde(default)]
     headers: BTreeMap<String, String>,
+    /// Whom the administrator impersonates.
+    #[serde(rename = "as")]
+    acting: Option<Acting>,
+    /// A bearer token instead of the administrator's credentials; empty for no credentials at all.
+    token: Option<String>,
     #[serde(rename = "type")]
     content_type: Option<String>,
     body: Option<Value>,
@@ -175,6 +193,51 @@ struct Line {
     closed: bool,
     stdin: Option<String>,
     lines: Option<usize>,
+}
+
+/// Somebody to act as.
+#[derive(Clone, Deserialize)]
+#[serde(untagged)]
+enum Acting {
+    Named(String),
+    Described {
+        #[serde(default)]
+        user: String,
+        #[serde(default)]
+        groups: Vec<String>,
+        #[serde(default)]
+        uid: String,
+        #[serde(default)]
+        extra: BTreeMap<String, Vec<String>>,
+    },
+}
+
+impl Acting {
+    fn headers(self) -> Vec<(String, String)> {
+        let (user, groups, uid, extra) = match self {
+            Self::Named(user) => (user, Vec::new(), String::new(), BTreeMap::new()),
+            Self::Described {
+                user,
+                groups,
+                uid,
+                extra,
+            } => (user, groups, uid, extra),
+        };
+        let mut headers = vec![
+            ("Impersonate-User".to_owned(), user),
+            ("Impersonate-Uid".to_owned(), uid),
+        ];
+        headers.retain(|(_, value)| !value.is_empty());
+        let groups = groups
+            .into_iter()
+            .map(|group| ("Impersonate-Group".to_owned(), group));
+        headers.extend(groups);
+        for (key, values) in extra {
+            let name = format!("Impersonate-Extra-{key}");
+            headers.extend(values.into_iter().map(|value| (name.clone(), value)));
+        }
+        headers
+    }
 }
 
 impl Scenario {
@@ -209,6 +272,7 @@ impl Scenario {
             managed: file.managed,
             text,
             variables: file.variables,
+            controllers: file.controllers,
             steps,
         })
     }
@@ -280,21 +344,37 @@ impl Line {
             ("POST", self.post),
             ("PUT", self.put),
             ("PATCH", self.patch),
+            ("PATCH", self.apply.clone()),
             ("DELETE", self.delete),
         ]
         .into_iter()
         .filter_map(|(method, path)| Some((method, path?)));
         let (Some((method, path)), None) = (targets.next(), targets.next()) else {
             bail!(
-                "it must have exactly one of get, head, options, post, put, patch, delete, define, wait, kubectl"
+                "it must have exactly one of get, head, options, post, put, patch, apply, delete, define, wait, kubectl"
             );
         };
+        let mut headers: Vec<_> = self.headers.into_iter().collect();
+        headers.extend(self.acting.into_iter().flat_map(Acting::headers));
+        let bearer = self.token.as_deref().filter(|token| !token.is_empty());
+        headers.extend(bearer.map(|token| ("Authorization".to_owned(), format!("Bearer {token}"))));
         let request = Request {
             method: method.to_owned(),
             path,
-            query: self.query.into_iter().collect(),
-            headers: self.headers,
-            content_type: self.content_type.unwrap_or_else(|| "application/json".to_owned()),
+            query: {
+                let manager = self.by.map(|by| ("fieldManager".to_owned(), by));
+                self.query.into_iter().chain(manager).collect()
+            },
+            headers,
+            stranger: self.token.is_some(),
+            content_type: self.content_type.unwrap_or_else(|| {
+                let kind = if self.apply.is_some() {
+                    APPLY
+                } else {
+                    "application/json"
+                };
+                kind.to_owned()
+            }),
             body: match (self.body, self.raw) {
                 (None, None) => Payload::Empty,
                 (Some(json), None) => Payload::Json(json),
@@ -341,7 +421,8 @@ fn definition_steps(definition: &Value) -> Result<[(&'static str, Action); 3]> {
         method: "GET".to_owned(),
         path,
         query: Vec::new(),
-        headers: BTreeMap::new(),
+        headers: Vec::new(),
+        stranger: false,
         content_type: "application/json".to_owned(),
         body: Payload::Empty,
         capture: BTreeMap::new(),

@@ -185,7 +185,7 @@ impl Load {
     }
 
     /// Sends all requests, `at_once` at a time: as many workers as that, on all cores. Returns how many per second.
-    async fn rate(&self, requests: Vec<Request<Vec<u8>>>, at_once: usize) -> anyhow::Result<f64> {
+    pub(super) async fn rate(&self, requests: Vec<Request<Vec<u8>>>, at_once: usize) -> anyhow::Result<f64> {
         #[expect(clippy::cast_precision_loss, reason = "far below the 52 bits of a float")]
         let count = requests.len() as f64;
         let requests = Arc::new(Mutex::new(requests.into_iter()));

@@ -8,6 +8,7 @@
 //!
 //! Each round does every case once on every server. The pods that the rounds create are what is listed in the end.
 
+mod applies;
 mod contenders;
 mod figures;
 mod loads;
@@ -51,6 +52,8 @@ pub(crate) fn bench() -> anyhow::Result<()> {
         }
         figures.print("Requests", contenders::RIVAL);
 
+        apply_again(&contenders).await?;
+
         let mut figures = Figures::default();
         lists(&contenders, &mut figures).await?;
         figures.print("Lists", contenders::RIVAL);
@@ -63,6 +66,43 @@ pub(crate) fn bench() -> anyhow::Result<()> {
         }
         Ok(())
     })
+}
+
+/// Prints the table of applies alone.
+pub(crate) fn bench_applies() -> anyhow::Result<()> {
+    let runtime = Runtime::new().context("a runtime")?;
+    runtime.block_on(async {
+        let contenders = contenders::start_all().await?;
+        apply_again(&contenders).await?;
+        for contender in contenders {
+            contender.stop().await;
+        }
+        Ok(())
+    })
+}
+
+/// What controllers do most of the time: apply what is so already. The cost must grow with the size, not faster.
+async fn apply_again(contenders: &[Contender]) -> anyhow::Result<()> {
+    let mut figures = Figures::default();
+    for _ in 0..ROUNDS {
+        for contender in contenders {
+            let load = Load::new(contender.client.clone());
+            for (kilobytes, at_once, times) in [(5, 1, 200), (5, 16, 1_000), (50, 1, 100), (500, 1, 20)] {
+                let rate = load.apply_again(kilobytes, at_once, times).await?;
+                let case = format!("applies of the same {kilobytes} KB, {at_once} at a time");
+                figures.add(&case, contender.name, Unit::PerSecond, rate);
+            }
+            let rate = load.apply_changed(5, 200).await?;
+            figures.add(
+                "applies of 5 KB with a change, 1 at a time",
+                contender.name,
+                Unit::PerSecond,
+                rate,
+            );
+        }
+    }
+    figures.print("Applies (Deployments)", contenders::RIVAL);
+    Ok(())
 }
 
 /// From nothing to a served `/readyz`, and what that takes.

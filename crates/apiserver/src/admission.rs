@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   NamespaceLifecycle ─► ServiceAccount ─► TaintNodesByCondition ─► Priority ─► DefaultTolerationSeconds
-//!                     ─► DefaultStorageClass, StorageObjectInUseProtection ─► DefaultIngressClass
+//!                     ─► DefaultStorageClass, StorageObjectInUseProtection ─► RuntimeClass ─► DefaultIngressClass
 //! ```
 
 use std::sync::Arc;
@@ -60,6 +60,7 @@ impl Api {
                 }
                 self.admit_priority(resource, object)?;
                 tolerate_for_a_while(object);
+                self.admit_runtime_class(resource, object)?;
             }
             ("", "Node") => taint_as_not_ready(object),
             ("", "PersistentVolume") => protect(object, "kubernetes.io/pv-protection"),
@@ -213,7 +214,7 @@ impl Api {
         }
     }
 
-    fn stored(&self, (group, plural): (&str, &str), key: &Key) -> Option<Arc<Entry>> {
+    pub(crate) fn stored(&self, (group, plural): (&str, &str), key: &Key) -> Option<Arc<Entry>> {
         let catalogue = self.registry.catalogue();
         let resource = catalogue.find(group, "v1", plural)?;
         self.storage.get(&resource.table, key)

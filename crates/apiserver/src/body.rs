@@ -1,6 +1,7 @@
 //! What answers are made of: bytes at once, a list piece by piece, or a watch without end.
 
 use std::{
+    collections::VecDeque,
     convert::Infallible,
     pin::Pin,
     task::{Context, Poll},
@@ -10,15 +11,29 @@ use bytes::Bytes;
 use futures::{StreamExt, stream::BoxStream};
 use http_body::{Frame, SizeHint};
 
-use crate::verbs::{ListBody, WatchStream};
+use crate::{gzip::Packer, listing::ListBody, verbs::WatchStream};
 
 /// The body of an answer.
 pub struct Body(Inner);
 
 enum Inner {
     Whole(Bytes),
-    List(ListBody),
-    Watch(BoxStream<'static, Bytes>),
+    List(Box<Pieces>),
+    Packed(Packer, Box<Pieces>),
+    Stream(BoxStream<'static, Bytes>),
+}
+
+/// What is ready, and then the rest of a list.
+struct Pieces {
+    ready: VecDeque<Bytes>,
+    list: Option<ListBody>,
+}
+
+impl Pieces {
+    fn next(&mut self) -> Option<Bytes> {
+        let ready = self.ready.pop_front();
+        ready.or_else(|| self.list.as_mut()?.next_piece())
+    }
 }
 
 impl Body {
@@ -30,7 +45,10 @@ impl Body {
         // A list of one piece has a known length, which saves small answers the chunked encoding.
         match (list.next_piece(), list.is_done()) {
             (Some(piece), true) => Self::whole(piece),
-            (Some(piece), false) => Self(Inner::List(list.starting_with(piece))),
+            (Some(piece), false) => Self(Inner::List(Box::new(Pieces {
+                ready: [piece].into(),
+                list: Some(list),
+            }))),
             (None, _) => Self::whole(Bytes::new()),
         }
     }
@@ -40,7 +58,31 @@ impl Body {
             let piece = stream.next_piece().await?;
             Some((piece, stream))
         });
-        Self(Inner::Watch(frames.boxed()))
+        Self::stream(frames.boxed())
+    }
+
+    /// Pieces of which none is empty, until there are no more.
+    pub(crate) fn stream(pieces: BoxStream<'static, Bytes>) -> Self {
+        Self(Inner::Stream(pieces))
+    }
+
+    /// The same, compressed, if there is more of it than `least` bytes; else as it was.
+    pub(crate) fn packed_beyond(self, least: usize) -> Result<Self, Self> {
+        let mut pieces = match self.0 {
+            Inner::Whole(bytes) => Box::new(Pieces {
+                ready: [bytes].into(),
+                list: None,
+            }),
+            Inner::List(pieces) => pieces,
+            other => return Err(Self(other)),
+        };
+        while pieces.ready.iter().map(Bytes::len).sum::<usize>() <= least {
+            match pieces.list.as_mut().and_then(ListBody::next_piece) {
+                Some(piece) => pieces.ready.push_back(piece),
+                None => return Err(Self::whole(Vec::from(pieces.ready).concat())),
+            }
+        }
+        Ok(Self(Inner::Packed(Packer::new(), pieces)))
     }
 }
 
@@ -55,8 +97,9 @@ impl http_body::Body for Body {
         let next = match &mut self.0 {
             Inner::Whole(bytes) if bytes.is_empty() => None,
             Inner::Whole(bytes) => Some(std::mem::take(bytes)),
-            Inner::List(list) => list.next_piece(),
-            Inner::Watch(frames) => match frames.as_mut().poll_next(context) {
+            Inner::List(pieces) => pieces.next(),
+            Inner::Packed(packer, pieces) => packer.next_piece(|| pieces.next()),
+            Inner::Stream(frames) => match frames.as_mut().poll_next(context) {
                 Poll::Ready(frame) => frame,
                 Poll::Pending => return Poll::Pending,
             },

@@ -1,10 +1,10 @@
 //! A Kubernetes API server inside the process.
 //!
 //! ```text
-//!   http::Request ─► Route, Query ─► verbs ─► Storage
-//!                      ▲               │         │ one revision, history
-//!                  Catalogue           │         ▼
-//!          built-in facts + CRDs       └──► Body: bytes, list pieces, watch frames
+//!   http::Request ─► auth ─► Route, Query ─► verbs ─► Storage
+//!                     │         ▲              │         │ one revision, history
+//!           users, roles,   Catalogue          │         ▼
+//!           bindings        built-in + CRDs    └──► Body: bytes, list pieces, watch frames
 //! ```
 //!
 //! [`Server`] is a [`tower::Service`] first, so that a `kube::Client` sits on it without a socket, and an HTTPS
@@ -14,6 +14,10 @@
 //!
 //! Who owns what: the storage owns objects and history; the registry owns what is served; a watch owns nothing but a
 //! cursor. Time and chance come from outside ([`Builder::seed`], [`Builder::epoch`], tokio's clock).
+//!
+//! Everybody may do everything, unless the server is told otherwise: [`Builder::rbac`] makes it ask who comes
+//! ([`Server::guarded`], [`Server::serve`]) and what roles and bindings allow them, with the roles that every cluster begins
+//! with. Whoever holds a [`Server`] in the process is its administrator; [`Server::as_user`] is somebody else.
 //!
 //! The crate knows nothing of controllers, nodes or what any kind is good for.
 //!
@@ -41,9 +45,13 @@ mod defaults;
 mod discovery;
 mod fields;
 mod golang;
+mod gzip;
 mod https;
+mod internals;
 mod json;
 mod limits;
+mod listing;
+mod logs;
 mod media;
 mod naming;
 mod object;
@@ -73,5 +81,6 @@ mod yaml;
 pub use auth::User;
 pub use body::Body;
 pub use https::Tls;
+pub use logs::Logs;
 pub use object::Encoded;
 pub use server::{Builder, Server};

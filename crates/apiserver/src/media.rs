@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use serde_json::Value;
 
-use crate::{json, protobuf, registry::Resource, status::Status, yaml};
+use crate::{json, protobuf, registry::Resource, status::Status, view::Form, yaml};
 
 /// What bodies may be in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,16 +37,18 @@ impl Encoding {
         else {
             return Ok(Self::Json);
         };
-        // Parameters such as `as=Table` ask for another view of the object; without it the plain object is an answer.
-        let offers = accept
-            .split(',')
-            .map(|part| part.split(';').next().unwrap_or_default().trim());
-        for offer in offers {
-            match offer {
-                "application/json" | "*/*" | "" => return Ok(Self::Json),
-                "application/yaml" => return Ok(Self::Yaml),
-                _ => {}
+        // Parameters such as `as=Table` ask for another view of the object, which there must be.
+        let mut only_the_form = false;
+        for offer in accept.split(',') {
+            let encoding = match offer.split(';').next().unwrap_or_default().trim() {
+                "application/json" | "*/*" | "" => Self::Json,
+                "application/yaml" => Self::Yaml,
+                _ => continue,
+            };
+            if !matches!(Form::of(offer), Form::Unknown) {
+                return Ok(encoding);
             }
+            only_the_form = true;
         }
         // Named as the real server names them, whose answers come in protobuf too.
         let mut offered = vec![
@@ -61,7 +63,12 @@ impl Encoding {
             ]);
         }
         offered.retain(|kind| !resource.custom || !kind.contains("protobuf"));
-        Err(Status::not_acceptable(&offered))
+        Err(if only_the_form {
+            let offered = offered.join(", ");
+            Status::wrong_shape(&format!("only the following media types are accepted: {offered}"))
+        } else {
+            Status::not_acceptable(&offered)
+        })
     }
 
     /// The encoding of a refusal, which every client gets in some form.
@@ -87,8 +94,7 @@ impl Encoding {
             Self::Yaml => {
                 let value: Value =
                     serde_json::from_slice(&json).map_err(|e| Status::internal(e.to_string()))?;
-                let text = serde_yaml_ng::to_string(&value).map_err(|e| Status::internal(e.to_string()))?;
-                Ok(text.into())
+                Ok(yaml::to_text(&value).into())
             }
             Self::Protobuf => Err(Status::not_acceptable(&ANSWER_TYPES)),
         }
@@ -132,7 +138,7 @@ pub(crate) fn decode_options(body: &[u8], encoding: Encoding) -> Result<Value, S
         Encoding::Yaml => yaml::read(body)
             .map(|(value, _)| value)
             .map_err(Status::bad_request)?,
-        _ => decode(body, encoding, KIND)?,
+        Encoding::Protobuf => decode(body, encoding, KIND)?,
     };
     match value["kind"].as_str() {
         None | Some("" | KIND) => Ok(value),

@@ -217,7 +217,9 @@ pub(crate) fn wildcard(text: &str) -> Vec<String> {
 /// A path below a domain: `acme.io/foo`. Tells each problem with the part that has it.
 pub(crate) fn domain_path(text: &str, mut report: impl FnMut(&str, &str)) {
     const PATH: &str = r"Invalid path (regex used for validation is '[A-Za-z0-9/\-._~%!$&'()*+,;=:]+')";
-    let Some((domain, path)) = text.split_once('/').filter(|(domain, path)| !domain.is_empty() && !path.is_empty())
+    let Some((domain, path)) = text
+        .split_once('/')
+        .filter(|(domain, path)| !domain.is_empty() && !path.is_empty())
     else {
         report(text, "must be a domain-prefixed path (such as \"acme.io/foo\")");
         return;
@@ -293,7 +295,14 @@ mod tests {
             (
                 address_block,
                 vec!["10.0.0.0/8", "::/0"],
-                vec!["x", "10.0.0.0/33", "10.0.0.0", "10.0.0.1/8", "010.0.0.0/8", "10.0.0.0/08"],
+                vec![
+                    "x",
+                    "10.0.0.0/33",
+                    "10.0.0.0",
+                    "10.0.0.1/8",
+                    "010.0.0.0/8",
+                    "10.0.0.0/08",
+                ],
             ),
             (wildcard, vec!["*.a.b"], vec!["*", "a.*", "a.b", "*.A"]),
         ] {

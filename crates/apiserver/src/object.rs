@@ -200,7 +200,8 @@ impl Object {
     /// Encodes everything but the revision, so that little is left to do once it is known.
     pub(crate) fn draft(&mut self, selectable: &[Box<str>]) -> Draft {
         self.set_meta("resourceVersion", "");
-        let mut json = Vec::with_capacity(1024);
+        // Most objects are no larger.
+        let mut json = Vec::with_capacity(4096 + self.account.text().len());
         json.push(b'{');
         for key in ["kind", "apiVersion"] {
             write_field(&mut json, key, self.tree.get(key).unwrap_or(&Value::Null));

@@ -122,6 +122,13 @@ impl Route {
         if resource.namespaced && namespace.is_empty() && !name.is_empty() {
             return None;
         }
+        // What can only be created has no names.
+        if !name.is_empty()
+            && subresource.is_empty()
+            && matches!(&resource.verbs[..], [only] if **only == *"create")
+        {
+            return None;
+        }
         // A part that a custom resource does not have is refused with the object's name.
         if !subresource.is_empty() && !resource.custom {
             resource.subresource(subresource)?;

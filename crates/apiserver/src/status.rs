@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use windlass_rights::{Access, Object};
 
-use crate::{registry::Resource, schema::FieldError};
+use crate::{fields::Conflicts, registry::Resource, schema::FieldError};
 
 /// A refusal: an HTTP status with a `Status` object as its body.
 #[derive(Clone, Debug, PartialEq)]
@@ -12,7 +12,12 @@ pub(crate) struct Status {
     /// The machine-readable reason; the real server leaves it out in a few places, and so do we.
     reason: Option<&'static str>,
     message: String,
-    details: Option<Map<String, Value>>,
+    /// Apart, so that a refusal stays small on its way.
+    details: Option<Box<Map<String, Value>>>,
+    /// What the client should know besides.
+    pub(crate) warnings: Box<[String]>,
+    /// Where a list could go on all the same.
+    continue_token: Option<Box<str>>,
 }
 
 impl Status {
@@ -22,7 +27,17 @@ impl Status {
             reason: Some(reason),
             message: message.into(),
             details: None,
+            warnings: Box::default(),
+            continue_token: None,
         }
+    }
+
+    /// The refusal with what was remarked on before it; a refusal that has remarks keeps its own.
+    pub(crate) fn with_warnings(mut self, warnings: &[String]) -> Self {
+        if self.warnings.is_empty() {
+            self.warnings = warnings.into();
+        }
+        self
     }
 
     /// Names the resource and the object, as most refusals do.
@@ -65,8 +80,11 @@ impl Status {
         if let Some(reason) = self.reason {
             status["reason"] = reason.into();
         }
+        if let Some(token) = &self.continue_token {
+            status["metadata"]["continue"] = (**token).into();
+        }
         if let Some(details) = &self.details {
-            status["details"] = details.clone().into();
+            status["details"] = Value::Object((**details).clone());
         }
         status
     }
@@ -122,6 +140,35 @@ impl Status {
             resource.qualified()
         );
         Self::new(409, "Conflict", message).about(resource, name)
+    }
+
+    /// An apply that would change what others own.
+    pub(crate) fn apply_conflicts(Conflicts(conflicts): &Conflicts) -> Self {
+        let cause = |manager: &str, field: &str| {
+            let message = format!("conflict with {manager}");
+            json!({"reason": "FieldManagerConflict", "message": message, "field": field})
+        };
+        let causes: Vec<_> = conflicts
+            .iter()
+            .flat_map(|(manager, fields)| fields.iter().map(|field| cause(manager, field)))
+            .collect();
+        let message = match (&conflicts[..], causes.len()) {
+            ([(manager, fields)], 1) => {
+                format!(
+                    "Apply failed with 1 conflict: conflict with {manager}: {}",
+                    fields[0]
+                )
+            }
+            (_, count) => {
+                let mut lines = Vec::new();
+                for (manager, fields) in conflicts {
+                    lines.push(format!("conflicts with {manager}:"));
+                    lines.extend(fields.iter().map(|field| format!("- {field}")));
+                }
+                format!("Apply failed with {count} conflicts: {}", lines.join("\n"))
+            }
+        };
+        Self::new(409, "Conflict", message).with_causes(causes)
     }
 
     /// A deletion whose precondition does not hold: names the kind where others name the resource.
@@ -201,7 +248,7 @@ impl Status {
 
     /// With `details: {}`, where the real server has nothing to say but says it.
     fn bare(mut self) -> Self {
-        self.details = Some(Map::new());
+        self.details = Some(Box::default());
         self
     }
 
@@ -216,6 +263,15 @@ impl Status {
             },
         )
         .about(resource, name)
+    }
+
+    /// A request for a token that means an account of another uid.
+    pub(crate) fn token_conflict(name: &str, said: &str, uid: &str) -> Self {
+        let message = format!(
+            "Operation cannot be fulfilled on TokenRequest.authentication.k8s.io {name:?}: the UID in the token request \
+             ({said}) does not match the UID of the service account ({uid})"
+        );
+        Self::new(409, "Conflict", message).of("authentication.k8s.io", "TokenRequest", name)
     }
 
     /// No credentials, or none that are good.
@@ -272,11 +328,6 @@ impl Status {
         Self::new(403, "Forbidden", message)
             .bare()
             .of(group, resource, name)
-    }
-
-    /// Something that is not there, in words of its own.
-    pub(crate) fn no_such(group: &str, kind: &str, name: &str, message: String) -> Self {
-        Self::new(404, "NotFound", message).of(group, kind, name)
     }
 
     /// Names what it is about, as far as there is something to name.
@@ -410,6 +461,12 @@ impl Status {
         Self::new(410, "Expired", message)
     }
 
+    /// Gives the client a token to go on with.
+    pub(crate) fn with_continue(mut self, token: String) -> Self {
+        self.continue_token = Some(token.into());
+        self
+    }
+
     /// A list or get that asks for a revision that has not come yet.
     pub(crate) fn revision_too_large(requested: u64, current: u64) -> Self {
         Self::new(
@@ -430,6 +487,8 @@ impl Status {
             reason: None,
             message: message.into(),
             details: None,
+            warnings: Box::default(),
+            continue_token: None,
         }
     }
 

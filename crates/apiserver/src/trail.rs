@@ -58,7 +58,10 @@ mod tests {
         let item = Trail::Item(&list, 3);
         assert_eq!(Trail::Field(&item, "name").to_string(), "containers[3].name");
         let limits = Trail::from_root("spec.resources");
-        assert_eq!(limits.at("limits").entry("cpu").to_string(), "spec.resources.limits[cpu]");
+        assert_eq!(
+            limits.at("limits").entry("cpu").to_string(),
+            "spec.resources.limits[cpu]"
+        );
         assert_eq!(Trail::Root.to_string(), "");
         assert_eq!(Trail::Item(&Trail::Root, 0).to_string(), "[0]");
     }

@@ -6,6 +6,7 @@ use crate::{
     naming,
     object::Object,
     registry::{NameRule, Resource},
+    rules::Changed,
     schema::{FieldError, Problem},
     status::Status,
 };
@@ -53,7 +54,8 @@ fn report(errors: &mut Vec<FieldError>, field: &str, value: &str, problems: Vec<
 pub(crate) fn metadata(object: &Object, resource: &Resource) -> Vec<FieldError> {
     let mut errors = custom_metadata(object);
     // Custom objects get away with a warning.
-    for (index, finalizer) in object.finalizers().enumerate().filter(|_| !resource.custom) {
+    let checked = !resource.custom && Looks::of(resource).finalizers > 0;
+    for (index, finalizer) in object.finalizers().enumerate().filter(|_| checked) {
         if !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(&finalizer) {
             let why = "name is neither a standard finalizer name nor is it fully qualified".to_owned();
             errors.push(FieldError::new(
@@ -75,8 +77,11 @@ pub(crate) fn custom_metadata(object: &Object) -> Vec<FieldError> {
     let annotations = object.metadata().get("annotations").and_then(Value::as_object);
     let mut size = 0;
     for (key, value) in annotations.into_iter().flatten() {
-        let key = key.to_lowercase();
-        report(&mut errors, "metadata.annotations", &key, naming::qualified(&key));
+        // Case does not matter to annotations: only what is wrong as it stands is looked at again.
+        if !naming::qualified(key).is_empty() {
+            let key = key.to_lowercase();
+            report(&mut errors, "metadata.annotations", &key, naming::qualified(&key));
+        }
         size += key.len() + value.as_str().map_or(0, str::len);
     }
     if size > ANNOTATIONS {
@@ -94,10 +99,6 @@ pub(crate) fn custom_metadata(object: &Object) -> Vec<FieldError> {
             naming::qualified(finalizer),
         );
     }
-    errors
-}
-
-fn owners(object: &Object, errors: &mut Vec<FieldError>) {
     if ["orphan", "foregroundDeletion"]
         .iter()
         .all(|wanted| object.finalizers().any(|f| f == *wanted))
@@ -109,6 +110,10 @@ fn owners(object: &Object, errors: &mut Vec<FieldError>) {
             Problem::Invalid(list.into(), why),
         ));
     }
+    errors
+}
+
+fn owners(object: &Object, errors: &mut Vec<FieldError>) {
     let owners = object.metadata().get("ownerReferences").and_then(Value::as_array);
     let owners = owners.map_or(&[][..], Vec::as_slice);
     for owner in owners {
@@ -177,21 +182,92 @@ fn shown_owner(owner: &Value) -> String {
     format!("{{{}}}", fields.join(","))
 }
 
-/// What is wrong with the metadata of a changed object, as often as the real server's checks come upon it.
-pub(crate) fn repeated(errors: Vec<FieldError>, resource: &Resource) -> Vec<FieldError> {
-    let kind = (&*resource.group, &*resource.kind);
-    let thrice = matches!(
-        kind,
-        ("apps", "Deployment") | ("", "Service") | ("coordination.k8s.io", "Lease")
-    );
-    let times = if resource.custom || thrice { 3 } else { 4 };
-    let is_repeated = |error: &FieldError| {
+/// What is wrong with a changed object, in the order and as often as the real server's checks come upon it.
+pub(crate) fn of_changed(metadata: &[FieldError], changed: Changed, resource: &Resource) -> Vec<FieldError> {
+    let Changed { rules, changes } = changed;
+    if metadata.is_empty() {
+        return rules.into_iter().chain(changes).collect();
+    }
+    let looks = Looks::of(resource);
+    let names = |error: &&FieldError| error.field.starts_with("metadata.finalizers[");
+    let always = |error: &&FieldError| {
         matches!(&*error.field, "metadata.labels" | "metadata.annotations")
             || error.field.starts_with("metadata.ownerReferences")
     };
-    let (often, once): (Vec<_>, Vec<_>) = errors.into_iter().partition(is_repeated);
-    let often = std::iter::repeat_n(often, times).flatten();
-    often.chain(once).collect()
+    let mut errors = Vec::new();
+    let once = metadata.iter().filter(|error| !names(error) && !always(error));
+    let again = |errors: &mut Vec<FieldError>, with_names: bool| {
+        let shown = metadata
+            .iter()
+            .filter(|error| always(error) || (with_names && names(error)));
+        errors.extend(shown.cloned());
+    };
+    again(&mut errors, false);
+    errors.extend(once.cloned());
+    again(&mut errors, false);
+    let (first, second) = match looks.order {
+        Order::ChangesFirst => (changes, rules),
+        Order::Together | Order::Between => (rules, changes),
+    };
+    if looks.metadata > 2 {
+        again(&mut errors, looks.finalizers > 0);
+    }
+    if looks.metadata > 3 && looks.order == Order::Together {
+        again(&mut errors, looks.finalizers > 0);
+    }
+    errors.extend(first);
+    if looks.metadata > 3 && looks.order != Order::Together {
+        again(&mut errors, looks.finalizers > 0);
+    }
+    errors.extend(second);
+    errors
+}
+
+/// How many of the real server's checks look at the metadata of a changed object.
+struct Looks {
+    metadata: usize,
+    /// Whose names are looked at by the older checks alone; where there are none of these, they may be any.
+    finalizers: usize,
+    order: Order,
+}
+
+/// In which order a kind's checks of changed objects look at things.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Order {
+    /// All of the metadata, then the rules, then what may not change.
+    Together,
+    /// The metadata once more between rules and changes.
+    Between,
+    /// As [`Order::Between`], with the changes before the rules.
+    ChangesFirst,
+}
+
+impl Looks {
+    fn of(resource: &Resource) -> Self {
+        let (metadata, finalizers) = match (&*resource.group, &*resource.kind) {
+            _ if resource.custom => (3, 1),
+            ("" | "events.k8s.io", "Event") | ("policy", "PodDisruptionBudget") => (2, 0),
+            ("coordination.k8s.io", "Lease") => (3, 0),
+            ("node.k8s.io", "RuntimeClass") => (4, 0),
+            ("", "LimitRange" | "ResourceQuota" | "Service")
+            | ("apps", "DaemonSet" | "Deployment" | "ReplicaSet" | "StatefulSet")
+            | ("autoscaling", _)
+            | ("batch", "CronJob")
+            | ("discovery.k8s.io", "EndpointSlice")
+            | ("networking.k8s.io", "NetworkPolicy") => (3, 1),
+            _ => (4, 2),
+        };
+        let order = match (&*resource.group, &*resource.kind) {
+            ("batch", "Job") | ("", "Node") | ("rbac.authorization.k8s.io", _) => Order::Between,
+            ("networking.k8s.io", "IngressClass") => Order::ChangesFirst,
+            _ => Order::Together,
+        };
+        Self {
+            metadata,
+            finalizers,
+            order,
+        }
+    }
 }
 
 /// What etcd takes in one request; an object and its metadata must fit.

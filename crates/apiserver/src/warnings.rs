@@ -36,6 +36,10 @@ pub(crate) fn about(resource: &Resource, object: &Object, old: Option<&Object>) 
     let mut remarks = Vec::new();
     let null = Value::Null;
     let spec = object.fields().get("spec").unwrap_or(&null);
+    if (&*resource.group, &*resource.kind) == ("", "Service") {
+        about_service(spec, &mut remarks);
+        return remarks;
+    }
     // A pod is seldom changed by a person; the rest is said again when what is desired changes.
     if old.is_some_and(|old| old.metadata().get("generation") == object.metadata().get("generation")) {
         return remarks;
@@ -52,9 +56,27 @@ pub(crate) fn about(resource: &Resource, object: &Object, old: Option<&Object>) 
             about_pod(spec, &"spec", &mut remarks);
         }
         ("apps", "Deployment" | "ReplicaSet" | "DaemonSet" | "StatefulSet") | ("batch", "Job") => {
+            if &*resource.kind == "Job" {
+                if old.is_none() {
+                    about_pod_names(object.name(), &mut remarks);
+                }
+                about_job(spec, &mut remarks);
+            }
             about_pod(&spec["template"]["spec"], &"spec.template.spec", &mut remarks);
+            if &*resource.kind == "StatefulSet"
+                && spec["revisionHistoryLimit"].as_i64().is_some_and(|most| most < 0)
+            {
+                remarks.push(
+                    "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is \
+                     recommended"
+                        .to_owned(),
+                );
+            }
         }
         ("batch", "CronJob") => {
+            if old.is_none() {
+                about_pod_names(object.name(), &mut remarks);
+            }
             let path = "spec.jobTemplate.spec.template.spec";
             about_pod(
                 &spec["jobTemplate"]["spec"]["template"]["spec"],
@@ -63,6 +85,11 @@ pub(crate) fn about(resource: &Resource, object: &Object, old: Option<&Object>) 
             );
         }
         ("", _) if old.is_none() => about_core(&resource.kind, object, spec, &mut remarks),
+        ("discovery.k8s.io", "EndpointSlice")
+            if object.fields().get("addressType") == Some(&"FQDN".into()) =>
+        {
+            remarks.push("spec.addressType: FQDN endpoints are deprecated".to_owned());
+        }
         ("networking.k8s.io", "Ingress") if old.is_none() => {
             let name = "kubernetes.io/ingress.class";
             if annotation(object, name) {
@@ -79,6 +106,18 @@ pub(crate) fn about(resource: &Resource, object: &Object, old: Option<&Object>) 
 fn annotation(object: &Object, name: &str) -> bool {
     let annotations = object.metadata().get("annotations");
     annotations.is_some_and(|annotations| annotations.get(name).is_some())
+}
+
+/// The pods of a job are called after it.
+fn about_pod_names(name: &str, remarks: &mut Vec<String>) {
+    let problems = naming::label(name);
+    if !problems.is_empty() {
+        remarks.push(format!(
+            "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS \
+             label is recommended: [{}]",
+            problems.join(" ")
+        ));
+    }
 }
 
 fn about_hostname(name: &str, remarks: &mut Vec<String>) {
@@ -117,6 +156,12 @@ fn about_pod(spec: &Value, path: &dyn Display, remarks: &mut Vec<String>) {
             remarks.push(format!(
                 "{path}.gitRepo: deprecated in v1.11, and disabled by default in v1.33+"
             ));
+        }
+        for source in list(&volume["projected"]["sources"]) {
+            if source.as_object().is_some_and(serde_json::Map::is_empty) {
+                let name = &volume["name"];
+                remarks.push(format!("volume {name} (Projected) has no sources provided"));
+            }
         }
         let claim = &volume["ephemeral"]["volumeClaimTemplate"]["spec"];
         let path = format_args!("{path}.ephemeral.volumeClaimTemplate.spec");
@@ -197,6 +242,16 @@ fn about_container(container: &Value, path: &dyn Display, remarks: &mut Vec<Stri
     }
     let ports = list(&container["ports"]);
     for (index, port) in ports.iter().enumerate() {
+        let text = |key: &str| port[key].as_str().unwrap_or_default();
+        if !text("hostIP").is_empty() && port["hostPort"].as_i64().unwrap_or(0) == 0 {
+            remarks.push(format!(
+                "{path}.ports[{index}]: hostIP set without hostPort: {{Name:{} HostPort:0 ContainerPort:{} Protocol:{} HostIP:{}}}",
+                text("name"),
+                port["containerPort"],
+                text("protocol"),
+                text("hostIP")
+            ));
+        }
         let same = |other: &Value| {
             ["containerPort", "protocol", "hostIP", "hostPort"]
                 .iter()
@@ -212,14 +267,6 @@ fn about_container(container: &Value, path: &dyn Display, remarks: &mut Vec<Stri
 
 fn about_core(kind: &str, object: &Object, spec: &Value, remarks: &mut Vec<String>) {
     match kind {
-        "Service" if !list(&spec["externalIPs"]).is_empty() => {
-            let headless = spec["clusterIP"] == "None";
-            remarks.push(if headless {
-                "spec.externalIPs is ignored for headless services".to_owned()
-            } else {
-                "spec.externalIPs is deprecated and may no longer be implemented in some clusters".to_owned()
-            });
-        }
         "Secret" => about_certificate(object, remarks),
         "PersistentVolume" if spec["persistentVolumeReclaimPolicy"] == "Recycle" => remarks.push(
             "spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended \
@@ -240,6 +287,36 @@ fn about_core(kind: &str, object: &Object, spec: &Value, remarks: &mut Vec<Strin
             remarks.push("spec.externalID: this field is deprecated, and is unused by Kubernetes".to_owned());
         }
         _ => {}
+    }
+}
+
+fn about_service(spec: &Value, remarks: &mut Vec<String>) {
+    if !list(&spec["externalIPs"]).is_empty() {
+        remarks.push(if spec["clusterIP"] == "None" {
+            "spec.externalIPs is ignored for headless services".to_owned()
+        } else {
+            "spec.externalIPs is deprecated and may no longer be implemented in some clusters".to_owned()
+        });
+    }
+    if spec["type"] != "ExternalName" && spec["externalName"].as_str().is_some_and(|name| !name.is_empty()) {
+        remarks.push("spec.externalName is ignored when spec.type is not \"ExternalName\"".to_owned());
+    }
+    if spec["trafficDistribution"] == "PreferClose" {
+        remarks.push(
+            "spec.trafficDistribution: \"PreferClose\" is deprecated; use \"PreferSameZone\"".to_owned(),
+        );
+    }
+}
+
+/// Jobs that are too large to be counted well.
+fn about_job(spec: &Value, remarks: &mut Vec<String>) {
+    let above = |key: &str, most: i64| spec[key].as_i64().is_some_and(|number| number > most);
+    if spec["completionMode"] == "Indexed" && above("completions", 100_000) && above("parallelism", 10_000) {
+        remarks.push(
+            "spec: In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, \
+             Kubernetes might not be able to track completedIndexes when a big number of indexes fail"
+                .to_owned(),
+        );
     }
 }
 

@@ -13,15 +13,22 @@ pub(crate) struct World {
     epoch: Timestamp,
     started: Instant,
     chance: Mutex<fastrand::Rng>,
+    /// For what every request gets, so that reading does not change what is written next.
+    requests: Mutex<fastrand::Rng>,
 }
 
 impl World {
     /// Time runs on from `epoch` as tokio's clock does; `seed` fixes every uid and generated name.
     pub(crate) fn new(epoch: Option<Timestamp>, seed: Option<u64>) -> Self {
+        let chance = |salt: u64| {
+            let seeded = seed.map(|seed| fastrand::Rng::with_seed(seed ^ salt));
+            Mutex::new(seeded.unwrap_or_default())
+        };
         Self {
             epoch: epoch.unwrap_or_else(Timestamp::now),
             started: Instant::now(),
-            chance: Mutex::new(seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed)),
+            chance: chance(0),
+            requests: chance(u64::MAX),
         }
     }
 
@@ -36,15 +43,12 @@ impl World {
 
     /// A random (version 4) UUID.
     pub(crate) fn uid(&self) -> String {
-        let bits = self.chance.lock().u128(..) & !(0xf << 76) & !(0x3 << 62) | (0x4 << 76) | (0x2 << 62);
-        format!(
-            "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
-            bits >> 96,
-            (bits >> 80) & 0xffff,
-            (bits >> 64) & 0xffff,
-            (bits >> 48) & 0xffff,
-            bits & 0xffff_ffff_ffff
-        )
+        uuid(self.chance.lock().u128(..))
+    }
+
+    /// What a request is called in logs, unless its client has a name for it.
+    pub(crate) fn audit_id(&self) -> String {
+        uuid(self.requests.lock().u128(..))
     }
 
     /// The five characters that complete a `generateName`: no vowels, so that no words come up.
@@ -72,6 +76,18 @@ impl World {
     pub(crate) fn watch_timeout(&self) -> std::time::Duration {
         std::time::Duration::from_secs(self.chance.lock().u64(1800..3600))
     }
+}
+
+fn uuid(chance: u128) -> String {
+    let bits = chance & !(0xf << 76) & !(0x3 << 62) | (0x4 << 76) | (0x2 << 62);
+    format!(
+        "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
+        bits >> 96,
+        (bits >> 80) & 0xffff,
+        (bits >> 64) & 0xffff,
+        (bits >> 48) & 0xffff,
+        bits & 0xffff_ffff_ffff
+    )
 }
 
 /// RFC 3339 in UTC to the second.

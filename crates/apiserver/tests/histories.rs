@@ -1,15 +1,16 @@
 //! Random histories: a watch opened at any time, folded, is the list at the end; a list in pages is one snapshot,
 //! whoever writes in between.
 
+mod asking;
+
 use std::collections::BTreeMap;
 
-use bytes::Bytes;
-use http::{Request, Response};
-use http_body_util::{BodyExt, Full};
+use http_body_util::BodyExt;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use tower::ServiceExt;
 use windlass_apiserver::{Body, Server};
+
+use asking::{read, send};
 
 const NAMESPACES: [&str; 2] = ["default", "kube-public"];
 const NAMES: [&str; 4] = ["a", "b", "b-c", "z"];
@@ -116,35 +117,9 @@ impl Scope {
     }
 }
 
-async fn send(server: &Server, method: &str, path: &str, kind: &str, body: Option<Value>) -> Response<Body> {
-    let body = body.map(|body| body.to_string()).unwrap_or_default();
-    let request = Request::builder()
-        .method(method)
-        .uri(path)
-        .header("content-type", kind)
-        .body(Full::new(Bytes::from(body)))
-        .expect("a request");
-    match server.clone().oneshot(request).await {
-        Ok(response) => response,
-        Err(never) => match never {},
-    }
-}
-
 async fn ask(server: &Server, method: &str, path: &str, body: Option<Value>) -> (u16, Value) {
-    let kind = if method == "PATCH" {
-        "application/merge-patch+json"
-    } else {
-        "application/json"
-    };
-    let response = send(server, method, path, kind, body).await;
-    let code = response.status().as_u16();
-    let bytes = response
-        .into_body()
-        .collect()
-        .await
-        .expect("never fails")
-        .to_bytes();
-    (code, serde_json::from_slice(&bytes).expect("JSON"))
+    let body = body.map(|body| body.to_string()).unwrap_or_default();
+    read(send(server, method, path, None, body).await).await
 }
 
 fn object(place: Place, labels: Labels, data: u8) -> Value {
@@ -256,7 +231,7 @@ impl Watcher {
             ),
         };
         let path = scope.path(&format!("{query}&timeoutSeconds=100"));
-        let response = send(server, "GET", &path, "", None).await;
+        let response = send(server, "GET", &path, None, "").await;
         assert_eq!(response.status(), 200, "{path}");
         Self {
             scope,

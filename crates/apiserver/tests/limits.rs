@@ -1,39 +1,26 @@
 //! Past a limit the client gets the status that the real server gives, and memory stays bounded.
 
+mod asking;
+
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
-use http_body_util::{BodyExt, Full};
+use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 use windlass_apiserver::{Body, Server, storage::Memory};
 
+use asking::{read, send};
+
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-async fn send(server: &Server, method: &str, path: &str, body: impl Into<Bytes>) -> Response<Body> {
-    let request = Request::builder()
-        .method(method)
-        .uri(path)
-        .header("content-type", "application/json")
-        .body(Full::new(body.into()))
-        .expect("a request");
-    match server.clone().oneshot(request).await {
-        Ok(response) => response,
-        Err(never) => match never {},
-    }
+async fn ask(server: &Server, method: &str, path: &str, body: impl Into<Bytes>) -> (u16, Value) {
+    read(send(server, method, path, None, body).await).await
 }
 
-async fn ask(server: &Server, method: &str, path: &str, body: impl Into<Bytes>) -> (u16, Value) {
-    let response = send(server, method, path, body).await;
-    let code = response.status().as_u16();
-    let bytes = response
-        .into_body()
-        .collect()
-        .await
-        .expect("never fails")
-        .to_bytes();
-    (code, serde_json::from_slice(&bytes).unwrap_or_default())
+async fn get(server: &Server, path: &str) -> Response<Body> {
+    send(server, "GET", path, None, "").await
 }
 
 async fn create(server: &Server, name: &str, size: usize) {
@@ -59,12 +46,9 @@ async fn event(body: &mut Body) -> Option<Value> {
 async fn one_watcher_too_many_is_told_to_come_again() {
     let server = Server::builder().watchers(2).build();
     let path = format!("{MAPS}?watch=true");
-    let [one, two] = [
-        send(&server, "GET", &path, "").await,
-        send(&server, "GET", &path, "").await,
-    ];
+    let [one, two] = [get(&server, &path).await, get(&server, &path).await];
     assert_eq!((one.status().as_u16(), two.status().as_u16()), (200, 200));
-    let refused = send(&server, "GET", &path, "").await;
+    let refused = get(&server, &path).await;
     assert_eq!(refused.status(), 429);
     assert_eq!(refused.headers()["retry-after"], "1");
     let text = refused
@@ -78,7 +62,7 @@ async fn one_watcher_too_many_is_told_to_come_again() {
     assert_eq!(ask(&server, "GET", MAPS, "").await.0, 200);
     // A client that goes away leaves its place.
     drop(one);
-    let again = send(&server, "GET", &path, "").await;
+    let again = get(&server, &path).await;
     assert_eq!(again.status(), 200);
     drop((two, again));
 }
@@ -90,7 +74,7 @@ async fn a_watch_that_ended_leaves_its_place() {
     let started = tokio::time::Instant::now();
     let (code, _) = ask(&server, "GET", &path, "").await;
     assert_eq!((code, started.elapsed().as_secs()), (200, 3));
-    assert_eq!(send(&server, "GET", &path, "").await.status(), 200);
+    assert_eq!(get(&server, &path).await.status(), 200);
 }
 
 #[tokio::test(start_paused = true)]
@@ -100,23 +84,12 @@ async fn a_watcher_that_does_not_read_is_left_behind_and_told_so() {
         .storage(Memory::new(100_000).history_bytes(1_000_000))
         .build();
     create(&server, "first", 100_000).await;
-    let watch = send(
-        &server,
-        "GET",
-        &format!("{MAPS}?watch=true&resourceVersion=1"),
-        "",
-    )
-    .await;
+    let watch = get(&server, &format!("{MAPS}?watch=true&resourceVersion=1")).await;
     let mut body = watch.into_body();
     for n in 0..100 {
         let change = json!({"data": {"a": n.to_string().repeat(50_000)}});
         let path = format!("{MAPS}/first");
-        let request = Request::patch(&path)
-            .header("content-type", "application/merge-patch+json")
-            .body(Full::new(Bytes::from(change.to_string())))
-            .expect("a request");
-        let response = server.clone().oneshot(request).await.expect("infallible");
-        assert_eq!(response.status(), 200);
+        assert_eq!(ask(&server, "PATCH", &path, change.to_string()).await.0, 200);
     }
     let refused = event(&mut body).await.expect("a last word");
     assert_eq!(refused["type"], "ERROR");
@@ -128,14 +101,9 @@ async fn a_watcher_that_does_not_read_is_left_behind_and_told_so() {
     // Who lists and watches from there goes on.
     let (_, list) = ask(&server, "GET", MAPS, "").await;
     let version = list["metadata"]["resourceVersion"].as_str().expect("a version");
-    let mut body = send(
-        &server,
-        "GET",
-        &format!("{MAPS}?watch=true&resourceVersion={version}"),
-        "",
-    )
-    .await
-    .into_body();
+    let mut body = get(&server, &format!("{MAPS}?watch=true&resourceVersion={version}"))
+        .await
+        .into_body();
     create(&server, "second", 10).await;
     assert_eq!(
         event(&mut body).await.expect("an event")["object"]["metadata"]["name"],
@@ -215,7 +183,7 @@ async fn a_list_is_sent_in_pieces_of_which_none_is_large() {
     for n in 0..200 {
         create(&server, &format!("m-{n:03}"), 6_000).await;
     }
-    let mut body = send(&server, "GET", MAPS, "").await.into_body();
+    let mut body = get(&server, MAPS).await.into_body();
     let (mut pieces, mut bytes) = (0, Vec::new());
     while let Some(frame) = body.frame().await {
         let frame = frame.expect("never fails").into_data().expect("data");

@@ -1,17 +1,18 @@
 //! What a real kube-apiserver 1.36.4 answered (`hack/recordings/record`), asked again of the embedded server.
 //!
 //! Answers are compared whole: absent, null and empty are different. Masked on both sides is what differs from run to
-//! run, and the diffs of Go's internal structs that some refusals end with.
+//! run, and the objects that some refusals of patches quote.
+
+mod asking;
 
 use std::path::Path;
 
-use http::Request;
-use http_body_util::BodyExt;
 use regex::Regex;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tower::ServiceExt;
 use windlass_apiserver::Server;
+
+use asking::{read, send};
 
 #[derive(Deserialize)]
 struct Case {
@@ -109,7 +110,11 @@ async fn replay(recorded: &str) {
 
 fn report(failures: &[String]) {
     let count = failures.len();
-    assert!(failures.is_empty(), "{count} cases differ:\n{}", failures.join("\n"));
+    assert!(
+        failures.is_empty(),
+        "{count} cases differ:\n{}",
+        failures.join("\n")
+    );
 }
 
 /// What the embedded server answers otherwise than the real one did.
@@ -201,25 +206,13 @@ async fn perform(server: &Server, case: &Case, step: &Step, item: &mut String, l
 }
 
 async fn ask(server: &Server, method: &str, path: &str, content: &str, body: String) -> Answer {
-    let request = Request::builder()
-        .method(method)
-        .uri(path)
-        .header("content-type", content)
-        .header("accept", "application/json")
-        .body(body)
-        .expect("a request");
-    let response = server.clone().oneshot(request).await.expect("infallible");
+    let response = send(server, method, path, Some(content), body).await;
     let warnings = response.headers().get_all("warning").iter();
     let warnings = warnings
         .map(|value| value.to_str().expect("text").to_owned())
         .collect();
-    let code = response.status().as_u16();
-    let bytes = response.into_body().collect().await.expect("a body").to_bytes();
-    Answer {
-        code,
-        body: serde_json::from_slice(&bytes).expect("JSON"),
-        warnings,
-    }
+    let (code, body) = read(response).await;
+    Answer { code, body, warnings }
 }
 
 /// Sets what a path such as `spec/containers/0/image` leads to; `__absent__` takes it away.
@@ -289,10 +282,9 @@ impl Masks {
                     }
                 }
                 if let Some(Value::String(message)) = fields.get_mut("message") {
-                    let text = message.split("\n@@").next().unwrap_or_default();
                     *message = self
                         .quoted
-                        .replace_all(text, "Invalid value: \"OBJECT\"")
+                        .replace_all(message, "Invalid value: \"OBJECT\"")
                         .into_owned();
                 }
                 fields.values_mut().for_each(|inner| self.walk(inner));

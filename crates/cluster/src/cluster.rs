@@ -3,7 +3,10 @@
 use std::{
     fmt,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use kube::{Client, config::Kubeconfig};
@@ -15,6 +18,7 @@ use crate::{
     kubeconfig,
     real::{ControlPlane, Real},
     sandbox::write_private,
+    user::{User, UserAccess},
 };
 
 /// A running cluster, and access to it as its administrator.
@@ -32,7 +36,7 @@ pub struct Cluster {
 
 /// What stands behind a [`Cluster`], one variant per backend.
 pub(crate) enum Running {
-    Embedded(Box<InProcess>),
+    Embedded(Arc<InProcess>),
     Real(Box<ControlPlane>),
     Existing(Box<Connection>),
 }
@@ -90,10 +94,11 @@ impl Cluster {
 
     /// Somebody else's access to this cluster, as the authenticated user `name` in `groups`.
     ///
-    /// Nothing is created in the API, and no right comes with it: bind roles to the user or to a group.
-    /// A real cluster signs a client certificate, an embedded one too, but it does not tell users apart yet: every one of
-    /// them may do everything. On an existing one, our own user impersonates `name`, and needs the right
-    /// to do so.
+    /// Nothing is created in the API, and no right comes with it but what every authenticated user has: give it some with
+    /// [`User::with_role`] and [`User::with_cluster_role`], or bind roles to it or its groups.
+    ///
+    /// An embedded cluster knows the user by its client, without a socket; its kubeconfig has a certificate. A real
+    /// cluster signs a client certificate. On an existing one, our own user impersonates `name`, and needs the right to do so.
     pub async fn user<G>(&self, name: &str, groups: G) -> Result<User, Error>
     where
         G: IntoIterator,
@@ -103,20 +108,26 @@ impl Cluster {
             return Err(Error::NamelessUser);
         }
         let groups: Vec<String> = groups.into_iter().map(Into::into).collect();
-        let access = match &self.running {
-            Running::Embedded(in_process) => in_process.user(name, &groups)?,
-            Running::Real(control_plane) => control_plane.user(name, &groups)?,
-            Running::Existing(connection) => connection.user(name, &groups),
-        };
         let number = self.users.fetch_add(1, Ordering::Relaxed);
-        let path = self.folder()?.join(format!("user-{number}.kubeconfig"));
-        write_private(&path, &kubeconfig::text(&access))?;
-        let client = self.connect(access, &path).await?;
-        Ok(User {
-            name: name.to_owned(),
-            client,
-            kubeconfig: path,
-        })
+        let file = format!("user-{number}.kubeconfig");
+        let (client, access) = match &self.running {
+            Running::Embedded(in_process) => {
+                let client = in_process.client_of(name, &groups);
+                (client, UserAccess::later(in_process, name, &groups, file))
+            }
+            Running::Real(control_plane) => self.access(control_plane.user(name, &groups)?, &file).await?,
+            Running::Existing(connection) => self.access(connection.user(name, &groups), &file).await?,
+        };
+        Ok(User::new(name.to_owned(), client, self.client(), access))
+    }
+
+    /// What the containers of an embedded cluster's pods print: nobody runs them, so that a test says it. `None` on
+    /// other clusters, whose kubelets know.
+    pub fn logs(&self) -> Option<windlass_apiserver::Logs> {
+        match &self.running {
+            Running::Embedded(in_process) => Some(in_process.logs()),
+            Running::Real(_) | Running::Existing(_) => None,
+        }
     }
 
     /// Which kind of cluster this is.
@@ -147,13 +158,16 @@ impl Cluster {
         }
     }
 
-    async fn connect(&self, access: Kubeconfig, path: &Path) -> Result<Client, Error> {
-        let mut config = kubeconfig::config(access, &path.display().to_string()).await?;
+    /// Writes a kubeconfig, and makes the client of it.
+    async fn access(&self, kubeconfig: Kubeconfig, file: &str) -> Result<(Client, UserAccess), Error> {
+        let path = self.folder()?.join(file);
+        write_private(&path, &kubeconfig::text(&kubeconfig))?;
+        let mut config = kubeconfig::config(kubeconfig, &path.display().to_string()).await?;
         // Ours are on this machine, whatever the environment says of proxies.
         if !matches!(self.running, Running::Existing(_)) {
             config.proxy_url = None;
         }
-        kubeconfig::client(config)
+        Ok((kubeconfig::client(config)?, UserAccess::Written(path)))
     }
 }
 
@@ -173,39 +187,5 @@ impl fmt::Display for Backend {
             Self::Real => "real",
             Self::Existing => "existing",
         })
-    }
-}
-
-/// A user of a [`Cluster`], made with [`Cluster::user`].
-#[derive(Clone)]
-pub struct User {
-    name: String,
-    client: Client,
-    kubeconfig: PathBuf,
-}
-
-impl User {
-    /// The name that the API server and RBAC know.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// A client that acts as this user.
-    pub fn client(&self) -> Client {
-        self.client.clone()
-    }
-
-    /// A kubeconfig file for the same. It is removed with the cluster.
-    pub fn kubeconfig(&self) -> &Path {
-        &self.kubeconfig
-    }
-}
-
-impl fmt::Debug for User {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("User")
-            .field("name", &self.name)
-            .field("kubeconfig", &self.kubeconfig)
-            .finish_non_exhaustive()
     }
 }

@@ -2,8 +2,8 @@
 
 use std::{
     net::{Ipv4Addr, TcpListener},
-    path::Path,
-    sync::{Mutex, OnceLock},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, OnceLock},
 };
 
 use kube::{Client, config::Kubeconfig};
@@ -11,6 +11,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use tempfile::TempDir;
 use tokio::{runtime::Handle, task::JoinHandle};
 use windlass_apiserver::{Server, Tls};
+use windlass_rights::Recorder;
 
 use crate::{
     Cluster, Error,
@@ -18,6 +19,7 @@ use crate::{
     cluster::Running,
     kubeconfig,
     sandbox::{private_folder, write_private},
+    token::StaticToken,
 };
 
 /// The administrator of a cluster of ours, by name and by group.
@@ -31,6 +33,9 @@ const ADMINISTRATOR: (&str, &str) = ("admin", "system:masters");
 pub struct Embedded {
     port: Option<u16>,
     seed: Option<u64>,
+    open: bool,
+    tokens: Vec<StaticToken>,
+    recorder: Option<Recorder>,
 }
 
 impl Embedded {
@@ -46,12 +51,45 @@ impl Embedded {
         self
     }
 
+    /// Lets every user do everything. Default: users have the rights that roles and bindings give them;
+    /// [`Cluster::client`] and [`Cluster::kubeconfig`] are the administrator's either way.
+    pub fn without_rbac(mut self) -> Self {
+        self.open = true;
+        self
+    }
+
+    /// Takes this bearer token as the user `name` in `groups`. Default: no token but those of service accounts.
+    pub fn token<G>(mut self, token: &str, name: &str, groups: G) -> Self
+    where
+        G: IntoIterator,
+        G::Item: Into<String>,
+    {
+        self.tokens.push(StaticToken::new(token, name, groups));
+        self
+    }
+
+    /// Notes which rights which user uses. Default: nobody does. [`recorded`](crate::recorded) does the same
+    /// on every backend, for one client.
+    pub fn recorder(mut self, recorder: Recorder) -> Self {
+        self.recorder = Some(recorder);
+        self
+    }
+
     /// Starts the API server. It is ready at once.
     pub async fn start(self) -> Result<Cluster, Error> {
         // As on a real control plane without controllers, nobody makes service accounts.
-        let mut builder = Server::builder().without_service_accounts().rbac();
+        let mut builder = Server::builder().without_service_accounts();
+        if !self.open {
+            builder = builder.rbac();
+        }
         if let Some(seed) = self.seed {
             builder = builder.seed(seed);
+        }
+        if let Some(recorder) = self.recorder {
+            builder = builder.recorder(recorder);
+        }
+        for StaticToken { token, user, groups } in self.tokens {
+            builder = builder.token(&token, windlass_apiserver::User::new(&user, groups));
         }
         let server = builder.build();
         let client = Client::new(server.clone(), "default");
@@ -62,7 +100,7 @@ impl Embedded {
                 server: "the embedded API server".to_owned(),
                 source: Box::new(source),
             })?;
-        let running = Running::Embedded(Box::new(InProcess {
+        let running = Running::Embedded(Arc::new(InProcess {
             server,
             port: self.port,
             runtime: Handle::current(),
@@ -104,8 +142,24 @@ impl InProcess {
         Ok(self.served()?.folder.path())
     }
 
-    pub(crate) fn user(&self, name: &str, groups: &[String]) -> Result<Kubeconfig, Error> {
-        self.served()?.access(name, groups)
+    pub(crate) fn logs(&self) -> windlass_apiserver::Logs {
+        self.server.logs()
+    }
+
+    /// A client that acts as a user, without a socket.
+    pub(crate) fn client_of(&self, name: &str, groups: &[String]) -> Client {
+        let user = windlass_apiserver::User::new(name, groups);
+        Client::new(self.server.as_user(user), "default")
+    }
+
+    /// Writes a kubeconfig with which a user comes through the socket.
+    pub(crate) fn write_access(&self, name: &str, groups: &[String], file: &str) -> Result<PathBuf, Error> {
+        let served = self.served()?;
+        let path = served.folder.path().join(file);
+        if !path.exists() {
+            write_private(&path, &kubeconfig::text(&served.access(name, groups)?))?;
+        }
+        Ok(path)
     }
 
     fn served(&self) -> Result<&Served, Error> {

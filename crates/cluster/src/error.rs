@@ -109,6 +109,39 @@ pub enum Error {
     #[error("a user needs a name that is not empty")]
     NamelessUser,
 
+    /// A role without a name cannot be bound.
+    #[error("a role needs a `metadata.name` to be bound to a user")]
+    NamelessRole,
+
+    /// A user's role or binding could not be written.
+    #[error(
+        "role {role} was not given to user {user}: {source}; the cluster's own user needs the right to write roles and \
+         bindings, and to `bind` and `escalate` what is beyond its own"
+    )]
+    RoleRefused {
+        /// The role.
+        role: String,
+        /// The user.
+        user: String,
+        /// What the server said.
+        source: Box<kube::Error>,
+    },
+
+    /// The server does not act on a binding.
+    #[error(
+        "user {user} does not have the rules of role {role}, though it is bound: does the cluster use RBAC?"
+    )]
+    RoleUnheard {
+        /// The role.
+        role: String,
+        /// The user.
+        user: String,
+    },
+
+    /// A user outlived its cluster.
+    #[error("the embedded cluster of this user is gone: keep the `Cluster` while its users are needed")]
+    ClusterGone,
+
     /// There is nothing to infer a cluster from.
     #[error(
         "no cluster to connect to: KUBECONFIG is not set, {} does not exist, and this is not a pod; set KUBECONFIG or name a \

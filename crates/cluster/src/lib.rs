@@ -14,6 +14,9 @@
 //!   `setup-envtest`), in two to three seconds; any number can run side by side.
 //! - **existing** uses a cluster that somebody else runs.
 //!
+//! Every backend has RBAC: [`Cluster::client`] is the administrator's, [`Cluster::user`] makes others, and
+//! [`User::with_role`] gives them the rights that a program will have in a cluster. [`recorded`] shows which it needs.
+//!
 //! A [`Cluster`] owns what it started: the processes and the folder with certificates, data and logs go away with it,
 //! on [`Cluster::stop`], on drop (also while unwinding from a panic), and when the whole process is killed.
 //!
@@ -41,11 +44,16 @@ mod error;
 mod existing;
 mod kubeconfig;
 mod real;
+mod recorded;
 mod sandbox;
+mod token;
+mod user;
 
 pub use assets::{ETCD_VERSION, KUBERNETES_VERSION, kubectl};
-pub use cluster::{Backend, Cluster, User};
+pub use cluster::{Backend, Cluster};
 pub use embedded::Embedded;
 pub use error::Error;
 pub use existing::Existing;
 pub use real::Real;
+pub use recorded::recorded;
+pub use user::User;

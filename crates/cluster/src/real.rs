@@ -18,6 +18,7 @@ use crate::{
     cluster::Running,
     kubeconfig,
     sandbox::{Deadline, Sandbox},
+    token::StaticToken,
 };
 
 const ETCD: &str = "etcd";
@@ -50,6 +51,7 @@ pub struct Real {
     port: Option<u16>,
     ready_within: Duration,
     temp_dir: Option<PathBuf>,
+    tokens: Vec<StaticToken>,
 }
 
 impl Default for Real {
@@ -62,6 +64,7 @@ impl Default for Real {
             port: None,
             ready_within: Duration::from_mins(1),
             temp_dir: None,
+            tokens: Vec::new(),
         }
     }
 }
@@ -109,6 +112,16 @@ impl Real {
     /// Makes the cluster's folder in this one. Default: the system's folder for temporary files.
     pub fn temp_dir(mut self, folder: impl Into<PathBuf>) -> Self {
         self.temp_dir = Some(folder.into());
+        self
+    }
+
+    /// Takes this bearer token as the user `name` in `groups`. Default: no token but those of service accounts.
+    pub fn token<G>(mut self, token: &str, name: &str, groups: G) -> Self
+    where
+        G: IntoIterator,
+        G::Item: Into<String>,
+    {
+        self.tokens.push(StaticToken::new(token, name, groups));
         self
     }
 
@@ -175,12 +188,7 @@ impl Real {
         let client = kubeconfig::client(config)?;
 
         plane.start_etcd(&programs.etcd, deadline).await?;
-        plane.start_api_server(
-            &programs.api_server,
-            &files,
-            port,
-            self.controllers || self.service_accounts,
-        )?;
+        plane.start_api_server(&programs.api_server, &files, port, self)?;
         plane.await_api_server(&client, port, deadline).await?;
         if let Some(program) = &programs.controller_manager {
             plane.start_controller_manager(program, &files)?;
@@ -311,7 +319,7 @@ impl ControlPlane {
         program: &Path,
         files: &Credentials,
         port: u16,
-        with_accounts: bool,
+        options: &Real,
     ) -> Result<(), Error> {
         let mut args = vec![
             flag("etcd-servers", "unix://etcd.sock"),
@@ -337,8 +345,13 @@ impl ControlPlane {
             flag("authorization-mode", "RBAC"),
             flag("allow-privileged", "true"),
         ];
-        if !with_accounts {
+        if !options.controllers && !options.service_accounts {
             args.push(flag("disable-admission-plugins", "ServiceAccount"));
+        }
+        if !options.tokens.is_empty() {
+            let lines: String = options.tokens.iter().map(StaticToken::line).collect();
+            let file = self.sandbox.write("tokens.csv", &lines)?;
+            args.push(flag("token-auth-file", file.display()));
         }
         self.sandbox.spawn(API_SERVER, program, &args)
     }

@@ -175,7 +175,10 @@ async fn a_user_is_in_its_groups() -> anyhow::Result<()> {
                 .to_vec()
         )
     );
-    assert_eq!(alice.kubeconfig().metadata()?.permissions().mode() & 0o777, 0o600);
+    assert_eq!(
+        alice.kubeconfig()?.metadata()?.permissions().mode() & 0o777,
+        0o600
+    );
     rights_come_from_groups(&cluster, &alice.client(), "menders").await?;
 
     let loner = cluster.user("loner", [""; 0]).await?;

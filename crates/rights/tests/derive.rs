@@ -167,7 +167,9 @@ proptest! {
     #[test]
     fn derived_rights_suffice_and_none_is_unused(accesses in prop::collection::vec(access(), 1..24)) {
         let recorder = Recorder::new();
-        accesses.iter().for_each(|access| recorder.note("robot", access));
+        for access in &accesses {
+            recorder.note("robot", access);
+        }
         let uses = recorder.uses();
         for rights in [uses.rights(), uses.rights_by_name()] {
             for access in &accesses {

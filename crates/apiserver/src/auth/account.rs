@@ -187,8 +187,7 @@ impl Api {
             return Err(format!("service account {namespace}/{name} has been deleted"));
         }
         let mut user = User::service_account(namespace, name);
-        // The groups of the authenticated are added to whoever was found, not by who found.
-        user.uid = uid.to_owned();
+        uid.clone_into(&mut user.uid);
         let mut know = |key: &str, value: &str| {
             if !value.is_empty() {
                 user.extra.insert(key.to_owned(), vec![value.to_owned()]);

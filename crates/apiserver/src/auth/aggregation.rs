@@ -21,27 +21,28 @@ impl Api {
         }
     }
 
-    /// Brings every gathering role in line with those that it gathers, until nothing changes any more. Roles can gather
-    /// gathering ones, so that a change may take as many rounds as there are roles in a chain; a circle of them only
-    /// grows, and ends when all have all.
+    /// Brings every gathering role in line with those that it gathers, one after the other, until nothing changes any more.
+    ///
+    /// Roles can gather gathering ones, so that a change may take as many rounds as there are roles in a chain. Roles that
+    /// gather each other in a circle could hand the order of their rules round for ever; they end with the last round, when
+    /// each has had what any of them has.
     pub(super) fn aggregate(&self) {
         let Some(policy) = &self.guard.policy else {
             return;
         };
         let _one_at_a_time = self.guard.aggregating.lock();
-        loop {
-            let roles = policy.cluster_roles(&*self.storage);
-            let behind: Vec<_> = roles
-                .iter()
-                .filter(|(_, role)| !role.gathers.is_empty())
-                .filter_map(|(name, role)| {
-                    let rules = gathered(name, role, &roles);
-                    (rules != role.rules).then_some((name, rules))
-                })
-                .collect();
+        let roles = policy.cluster_roles(&*self.storage);
+        let gathering = roles.iter().filter(|(_, role)| !role.gathers.is_empty());
+        let names: Vec<_> = gathering.map(|(name, _)| name).collect();
+        for _round in 0..=names.len() {
             let mut written = false;
-            for (name, rules) in behind {
-                written |= self.write_rules(name, &rules);
+            for name in &names {
+                let roles = policy.cluster_roles(&*self.storage);
+                let Some((_, role)) = roles.iter().find(|(other, _)| other == *name) else {
+                    continue;
+                };
+                let wanted = gathered(name, role, &roles);
+                written |= wanted != role.rules && self.write_rules(name, &wanted);
             }
             if !written {
                 return;

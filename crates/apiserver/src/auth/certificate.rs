@@ -1,6 +1,6 @@
 //! Client certificates: the user is the common name, the groups are the organizations.
 
-use std::sync::Arc;
+use std::{fmt::Write, sync::Arc};
 
 use ring::digest;
 use rustls::{
@@ -132,9 +132,11 @@ fn user(certificate: &[u8]) -> Option<User> {
         names = after;
     }
     let print = digest::digest(&digest::SHA256, certificate);
-    let hex: String = print.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
-    user.extra
-        .insert(CREDENTIAL.to_owned(), vec![format!("X509SHA256={hex}")]);
+    let mut id = "X509SHA256=".to_owned();
+    for byte in print.as_ref() {
+        write!(id, "{byte:02x}").expect("a string takes all");
+    }
+    user.extra.insert(CREDENTIAL.to_owned(), vec![id]);
     Some(user)
 }
 

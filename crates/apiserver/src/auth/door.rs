@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::{HeaderMap, header};
 
-use super::{ISSUER, User};
+use super::{ISSUER, User, policy::together};
 use crate::{status::Status, verbs::Api};
 
 /// What a request comes through.
@@ -34,6 +34,9 @@ pub(crate) struct Found {
     pub(crate) warning: Option<&'static str>,
 }
 
+/// What is said of every token that is not good, before what else there is to say.
+const INVALID: &str = "invalid bearer token";
+
 const SPACE_WARNING: &str =
     "the provided Authorization header contains extra space before the bearer token, and is ignored";
 
@@ -42,8 +45,7 @@ impl Api {
     pub(crate) fn authenticate(&self, door: &Door, headers: &HeaderMap) -> Result<Found, Status> {
         let found = |user| Ok(Found { user, warning: None });
         let peer = match door {
-            Door::Trusted(user) => return found(user.clone()),
-            Door::Guarded(Peer::Known(user)) => return found(user.clone()),
+            Door::Trusted(user) | Door::Guarded(Peer::Known(user)) => return found(user.clone()),
             Door::Guarded(peer) => peer,
         };
         match bearer(headers) {
@@ -72,9 +74,10 @@ impl Api {
         if let Some(user) = self.guard.tokens.get(token).filter(|_| ours) {
             return Ok((user.clone(), vec![ISSUER.to_owned()]));
         }
-        match self.account_of_token(token, audiences)? {
-            Some((user, audiences)) => Ok((Arc::new(user), audiences)),
-            None => Err("invalid bearer token".to_owned()),
+        match self.account_of_token(token, audiences) {
+            Ok(Some((user, audiences))) => Ok((Arc::new(user), audiences)),
+            Ok(None) => Err(INVALID.to_owned()),
+            Err(why) => Err(together(&[INVALID.to_owned(), why])),
         }
     }
 }

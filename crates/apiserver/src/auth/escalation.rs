@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 use windlass_rights::{Access, Rule, compact, missing};
 
-use super::{Caller, policy::no_role};
+use super::{Caller, policy::together};
 use crate::{object::Object, registry::Resource, status::Status, verbs::Api};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
@@ -87,7 +87,7 @@ impl Api {
         let policy = self.guard.policy.as_ref().expect("looked at before");
         let role = policy
             .role(&*self.storage, namespace, kind, name)
-            .ok_or_else(|| Status::no_such(GROUP, &kind.to_lowercase(), name, no_role(kind, name)))?;
+            .ok_or_else(|| Status::not_found(resource, name))?;
         self.holds(caller, &role.rules)
             .map_err(|why| Status::forbidden(resource, binding.name(), &why))
     }
@@ -104,17 +104,16 @@ impl Api {
         let shown: BTreeSet<_> = compact(lacking).iter().map(Rule::shown).collect();
         let shown: Vec<_> = shown.into_iter().collect();
         let groups: Vec<_> = user.groups.iter().map(|group| format!("{group:?}")).collect();
-        let mut why = format!(
-            "user {:?} (groups=[{}]) is attempting to grant RBAC permissions not currently held:\n{}",
+        let unresolved = match &unresolved[..] {
+            [] => String::new(),
+            missing => format!("; resolution errors: [{}]", together(missing)),
+        };
+        Err(format!(
+            "user {:?} (groups=[{}]) is attempting to grant RBAC permissions not currently held:\n{}{unresolved}",
             user.name,
             groups.join(" "),
             shown.join("\n")
-        );
-        if !unresolved.is_empty() {
-            let unresolved = super::policy::together(&unresolved);
-            why.push_str(&format!("; resolution errors: [{unresolved}]"));
-        }
-        Err(why)
+        ))
     }
 }
 
@@ -133,17 +132,11 @@ fn gathers(role: &Object) -> bool {
         .is_some_and(|selectors| !selectors.is_empty())
 }
 
-/// Whether nothing changes but what garbage collection touches.
+/// Whether nothing changes but what garbage collection touches, and who wrote it.
 fn keeps_all(object: &Object, old: &Object) -> bool {
     let mut same = object.clone();
-    for key in [
-        "ownerReferences",
-        "finalizers",
-        "selfLink",
-        "managedFields",
-        "resourceVersion",
-    ] {
+    for key in ["ownerReferences", "finalizers", "selfLink", "resourceVersion"] {
         same.keep_meta(key, old);
     }
-    same == *old
+    same.fields() == old.fields()
 }

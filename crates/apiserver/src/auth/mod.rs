@@ -21,8 +21,11 @@ mod door;
 mod escalation;
 mod impersonation;
 mod policy;
+mod requester;
 mod reviews;
 mod rules;
+#[cfg(test)]
+mod table;
 mod user;
 
 use std::{collections::HashMap, sync::Arc};
@@ -34,6 +37,7 @@ pub(crate) use certificate::Clients;
 pub(crate) use door::{Door, Peer};
 pub(crate) use impersonation::Modes;
 pub(crate) use policy::Policy;
+pub(crate) use requester::note_requester;
 pub(crate) use reviews::is_review;
 pub use user::User;
 
@@ -69,6 +73,18 @@ impl Api {
         match &self.guard.policy {
             Some(policy) if !user.is_master() => policy.decide(&*self.storage, user, access),
             _ => Verdict::Master,
+        }
+    }
+
+    /// What an update or a patch creates needs the right to create too.
+    pub(crate) fn authorise_creation(&self, caller: Option<&Caller>) -> Result<(), Status> {
+        match caller {
+            Some(Caller { user, access }) if matches!(&*access.verb, "update" | "patch") => {
+                let verb = "create".to_owned();
+                let object = access.object.clone();
+                self.authorise(user, &Access { verb, object })
+            }
+            _ => Ok(()),
         }
     }
 

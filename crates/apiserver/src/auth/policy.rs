@@ -295,7 +295,7 @@ impl Policy {
 }
 
 /// How a role that is not there is spoken of.
-pub(super) fn no_role(kind: &str, name: &str) -> String {
+fn no_role(kind: &str, name: &str) -> String {
     format!(
         "{}.rbac.authorization.k8s.io \"{name}\" not found",
         kind.to_lowercase()
@@ -342,7 +342,9 @@ impl Index {
             Kind::Role => self.roles.retain(|key, _| !mine(key)),
             Kind::Binding => {
                 let gone: Vec<_> = self.bindings.keys().filter(|key| mine(key)).cloned().collect();
-                gone.iter().for_each(|key| self.unbind(key));
+                for key in &gone {
+                    self.unbind(key);
+                }
             }
         }
         for entry in snapshot.range(None, None) {

@@ -50,9 +50,11 @@ impl Api {
             }
         }
         let user = &caller.user;
+        self.account_for_new(resource, options, &mut review);
         match &*resource.kind {
             "SelfSubjectReview" => {
                 let now = self.world.now_text();
+                review.take_account();
                 review.fields_mut().remove("spec");
                 review
                     .fields_mut()
@@ -65,6 +67,7 @@ impl Api {
                     return Err(Status::bad_request("no namespace on request"));
                 }
                 let status = self.rules_status(user, &namespace);
+                review.take_account();
                 review.fields_mut().insert("metadata".into(), json!({}));
                 review.fields_mut().insert("spec".into(), json!({}));
                 set_status(&mut review, status);

@@ -18,6 +18,7 @@ use crate::{
     object::Object,
     registry::{PrinterColumn, Resource, Strategy, Subresource},
     schema::Schema,
+    storage::Revision,
     subresources::ScalePaths,
 };
 
@@ -35,6 +36,8 @@ pub(crate) struct Definition {
     versions: Vec<Version>,
     /// Tells whether its objects are still served as they were: watches end when this is dropped.
     alive: Arc<watch::Sender<()>>,
+    /// When they began to be served as they are: no watch can start before.
+    since: Revision,
     /// The same for two readings of a CRD that serve the same.
     fingerprint: u64,
 }
@@ -49,6 +52,8 @@ pub(crate) struct Defined {
     pub(crate) warning: Option<Box<str>>,
     /// Ends when what is served changes.
     pub(crate) alive: watch::Receiver<()>,
+    /// The first revision that a watch can start from.
+    pub(crate) since: Revision,
 }
 
 #[derive(Debug)]
@@ -64,8 +69,8 @@ struct Version {
 }
 
 impl Definition {
-    /// What a CRD defines; `None` for one that is not established.
-    pub(crate) fn of(crd: &Object) -> Result<Option<Self>, String> {
+    /// What a CRD at a revision defines; `None` for one that is not established.
+    pub(crate) fn of(crd: &Object, revision: Revision) -> Result<Option<Self>, String> {
         if !conditions::is_true(crd, ESTABLISHED) {
             return Ok(None);
         }
@@ -95,6 +100,7 @@ impl Definition {
             forms: Arc::new(Forms::of(crd)?),
             versions: served,
             alive: Arc::new(watch::Sender::new(())),
+            since: revision,
             fingerprint: hasher.finish(),
         }))
     }
@@ -103,6 +109,7 @@ impl Definition {
     pub(crate) fn replacing(mut self, earlier: &Self) -> Self {
         if self.fingerprint == earlier.fingerprint {
             self.alive = earlier.alive.clone();
+            self.since = earlier.since;
         }
         self
     }
@@ -144,6 +151,7 @@ impl Definition {
                 terminating: self.terminating,
                 warning: version.warning.clone(),
                 alive: self.alive.subscribe(),
+                since: self.since,
             }),
         })
     }

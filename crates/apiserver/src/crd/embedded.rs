@@ -8,6 +8,7 @@ use crate::{
     object::Object,
     registry::object_meta,
     schema::{FieldError, Problem, Source, View, decode},
+    trail::Trail,
     validation,
 };
 
@@ -32,7 +33,7 @@ pub(super) fn coerce_embedded(
         malformed,
         unknown: &mut unknown,
     };
-    coercer.fields(schema, object, "")?;
+    coercer.fields(schema, object, &Trail::Root)?;
     unknown.sort_unstable();
     Ok(unknown)
 }
@@ -47,22 +48,22 @@ impl Coercer<'_> {
         &mut self,
         schema: View<'_>,
         object: &mut Map<String, Value>,
-        path: &str,
+        path: &Trail<'_>,
     ) -> Result<(), String> {
         if schema.facts().embedded {
             self.resource(object, path)?;
         }
         for (name, field) in object {
             if let Some(property) = schema.property(name) {
-                self.value(property, field, &child(path, name))?;
+                self.value(property, field, &path.at(name))?;
             } else if let Some(additional) = schema.additional() {
-                self.value(additional, field, &format!("{path}[{name}]"))?;
+                self.value(additional, field, &path.entry(name))?;
             }
         }
         Ok(())
     }
 
-    fn value(&mut self, schema: View<'_>, value: &mut Value, path: &str) -> Result<(), String> {
+    fn value(&mut self, schema: View<'_>, value: &mut Value, path: &Trail<'_>) -> Result<(), String> {
         match value {
             Value::Object(object) => self.fields(schema, object, path),
             Value::Array(items) => {
@@ -70,7 +71,7 @@ impl Coercer<'_> {
                     return Ok(());
                 };
                 for (index, item) in items.iter_mut().enumerate() {
-                    self.value(inner, item, &format!("{path}[{index}]"))?;
+                    self.value(inner, item, &path.item(index))?;
                 }
                 Ok(())
             }
@@ -78,14 +79,14 @@ impl Coercer<'_> {
         }
     }
 
-    fn resource(&mut self, object: &mut Map<String, Value>, path: &str) -> Result<(), String> {
+    fn resource(&mut self, object: &mut Map<String, Value>, path: &Trail<'_>) -> Result<(), String> {
         for key in ["apiVersion", "kind"] {
             match object.get(key) {
                 None | Some(Value::String(_)) => {}
                 Some(_) if self.malformed == Malformed::Dropped => {
                     object.remove(key);
                 }
-                Some(other) => return Err(refusal(&child(path, key), other, "must be a string")),
+                Some(other) => return Err(refusal(&path.at(key), other, "must be a string")),
             }
         }
         let Some(metadata) = object.get_mut("metadata") else {
@@ -94,12 +95,12 @@ impl Coercer<'_> {
         let given = metadata.clone();
         match metadata_of(metadata, self.malformed) {
             Ok(unknown) => {
-                let place = child(path, "metadata");
+                let place = path.at("metadata");
                 self.unknown
                     .extend(unknown.into_iter().map(|name| format!("{place}.{name}")));
                 Ok(())
             }
-            Err(why) => Err(refusal(&child(path, "metadata"), &given, &why)),
+            Err(why) => Err(refusal(&path.at("metadata"), &given, &why)),
         }
     }
 }
@@ -126,8 +127,8 @@ pub(super) fn metadata_of(metadata: &mut Value, malformed: Malformed) -> Result<
     }
 }
 
-fn refusal(field: &str, value: &Value, why: &str) -> String {
-    let error = FieldError::new(field, Problem::Invalid(value.clone(), why.to_owned()));
+fn refusal(field: &Trail<'_>, value: &Value, why: &str) -> String {
+    let error = FieldError::new(field.to_string(), Problem::Invalid(value.clone(), why.to_owned()));
     format!("{field}: {}", error.message())
 }
 
@@ -135,7 +136,7 @@ fn refusal(field: &str, value: &Value, why: &str) -> String {
 pub(super) fn check_embedded(
     schema: View<'_>,
     object: &Map<String, Value>,
-    path: &str,
+    path: &Trail<'_>,
     is_resource: bool,
 ) -> Vec<FieldError> {
     let mut errors = Vec::new();
@@ -146,7 +147,7 @@ pub(super) fn check_embedded(
 fn check_fields(
     schema: View<'_>,
     object: &Map<String, Value>,
-    path: &str,
+    path: &Trail<'_>,
     is_resource: bool,
     errors: &mut Vec<FieldError>,
 ) {
@@ -155,20 +156,20 @@ fn check_fields(
     }
     for (name, field) in object {
         if let Some(property) = schema.property(name) {
-            check_value(property, field, &child(path, name), errors);
+            check_value(property, field, &path.at(name), errors);
         } else if let Some(additional) = schema.additional() {
-            check_value(additional, field, &format!("{path}[{name}]"), errors);
+            check_value(additional, field, &path.entry(name), errors);
         }
     }
 }
 
-fn check_value(schema: View<'_>, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
+fn check_value(schema: View<'_>, value: &Value, path: &Trail<'_>, errors: &mut Vec<FieldError>) {
     match value {
         Value::Object(object) => check_fields(schema, object, path, schema.facts().embedded, errors),
         Value::Array(items) => {
             if let Some(inner) = schema.items() {
                 for (index, item) in items.iter().enumerate() {
-                    check_value(inner, item, &format!("{path}[{index}]"), errors);
+                    check_value(inner, item, &path.item(index), errors);
                 }
             }
         }
@@ -176,19 +177,22 @@ fn check_value(schema: View<'_>, value: &Value, path: &str, errors: &mut Vec<Fie
     }
 }
 
-fn check_resource(object: &Map<String, Value>, path: &str, errors: &mut Vec<FieldError>) {
+fn check_resource(object: &Map<String, Value>, path: &Trail<'_>, errors: &mut Vec<FieldError>) {
     for key in ["apiVersion", "kind"] {
         if !object.contains_key(key) {
             errors.push(FieldError::new(
-                child(path, key),
+                path.at(key).to_string(),
                 Problem::Required(String::new()),
             ));
         }
     }
     for (name, value) in object {
-        let here = child(path, name);
+        let here = path.at(name);
         let mut complain = |value: &Value, why: String| {
-            errors.push(FieldError::new(&*here, Problem::Invalid(value.clone(), why)));
+            errors.push(FieldError::new(
+                here.to_string(),
+                Problem::Invalid(value.clone(), why),
+            ));
         };
         match (&**name, value) {
             ("apiVersion" | "kind", Value::String(text)) if text.is_empty() => {
@@ -216,7 +220,7 @@ fn check_resource(object: &Map<String, Value>, path: &str, errors: &mut Vec<Fiel
 }
 
 /// The rules of all metadata; a name is not needed.
-fn check_metadata(fields: &Map<String, Value>, path: &str, errors: &mut Vec<FieldError>) {
+fn check_metadata(fields: &Map<String, Value>, path: &Trail<'_>, errors: &mut Vec<FieldError>) {
     let text = |key: &str| fields.get(key).and_then(Value::as_str).unwrap_or_default();
     for key in ["generateName", "name"] {
         for why in naming::path_segment(text(key)) {
@@ -242,14 +246,6 @@ fn check_metadata(fields: &Map<String, Value>, path: &str, errors: &mut Vec<Fiel
             .strip_prefix("metadata")
             .map(|rest| format!("{path}{rest}"));
         errors.push(FieldError::new(field.unwrap_or(error.field), error.problem));
-    }
-}
-
-fn child(path: &str, name: &str) -> String {
-    if path.is_empty() {
-        name.to_owned()
-    } else {
-        format!("{path}.{name}")
     }
 }
 
@@ -296,7 +292,12 @@ mod tests {
     #[test]
     fn embedded_resources_need_a_kind() {
         let value = json!({"pod": {"apiVersion": "", "metadata": {"labels": {"a": "-"}}}});
-        let errors = check_embedded(schema().view(), value.as_object().expect("an object"), "", false);
+        let errors = check_embedded(
+            schema().view(),
+            value.as_object().expect("an object"),
+            &Trail::Root,
+            false,
+        );
         let fields: Vec<_> = errors.iter().map(|e| &*e.field).collect();
         assert_eq!(fields, ["pod.kind", "pod.apiVersion", "pod.metadata.labels"]);
     }

@@ -44,6 +44,8 @@ impl Api {
         self.after_role(resource);
         if is_definition(resource) {
             self.refresh_definition(&entry.key.name);
+        } else if crate::subresources::has_log(resource) {
+            self.printed.forget(entry.object.decode().meta("uid"));
         } else if resource.custom {
             // It may have been the last that a dying definition waited for.
             self.refresh_definition(&resource.qualified());
@@ -83,7 +85,7 @@ impl Api {
             let before = crd.clone();
             let change = self.next_step(&mut crd);
             if crd == before && change == Change::Put {
-                match Definition::of(&crd) {
+                match Definition::of(&crd, entry.revision) {
                     Ok(definition) => self.registry.define(name, definition),
                     Err(error) => tracing::error!(crd = name, error, "a stored definition cannot be served"),
                 }

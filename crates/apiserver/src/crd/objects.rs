@@ -7,7 +7,8 @@ use crate::{
     naming,
     object::Object,
     registry::Resource,
-    schema::{FieldError, Problem, check_lists, drop_nulls, fill_defaults, prune_object, validate},
+    schema::{FieldError, Problem, Source, check_lists, drop_nulls, fill_defaults, prune_object, validate},
+    trail::Trail,
     validation,
 };
 
@@ -28,7 +29,7 @@ const STANDARD_FINALIZERS: [&str; 3] = ["foregroundDeletion", "kubernetes", "orp
 
 /// Takes a tree as an object of the kind: drops what its schema does not know, and fills in what is absent. Returns the
 /// paths of what was dropped, or why it is no such object.
-pub(crate) fn accept(resource: &Resource, value: &mut Value) -> Result<Vec<String>, String> {
+pub(crate) fn accept(resource: &Resource, value: &mut Value, source: Source) -> Result<Vec<String>, String> {
     let fields = value.as_object_mut().ok_or("not an object")?;
     let mut unknown = Vec::new();
     // Whatever the kind, metadata is one of Go's structs.
@@ -41,7 +42,10 @@ pub(crate) fn accept(resource: &Resource, value: &mut Value) -> Result<Vec<Strin
     };
     let schema = schema.view();
     unknown.extend(prune_object(schema, fields));
-    drop_nulls(schema, fields);
+    // A null that was applied was meant.
+    if source == Source::Json {
+        drop_nulls(schema, fields);
+    }
     unknown.extend(coerce_embedded(schema, fields, Malformed::Refused)?);
     fill_defaults(schema, fields);
     fields.values_mut().for_each(write_whole);
@@ -94,7 +98,7 @@ pub(crate) fn check(
     }
     errors.extend(check_scale_status(resource, object));
     if part == Part::Whole {
-        errors.extend(check_embedded(view, object.fields(), "", false));
+        errors.extend(check_embedded(view, object.fields(), &Trail::Root, false));
     }
     // Lists are forgiven as a whole, not item by item.
     if old.is_none_or(|old| check_lists(view, old.fields()).is_empty()) {

@@ -18,6 +18,7 @@ use super::{
     compare::is_same,
     extract,
     extract::extract_all,
+    fresh::{self, Unowned},
     managed::Entry,
     merge::{merge, remove, with_named},
     set::Branch,
@@ -93,13 +94,14 @@ const SERVERS_OWN: [&[&str]; 12] = [
     &["metadata", "resourceVersion"],
 ];
 
-fn strip(set: &mut Set<'_>) {
-    static OWN: LazyLock<Set<'static>> = LazyLock::new(|| Set::of_paths(&SERVERS_OWN));
+static OWN: LazyLock<Set<'static>> = LazyLock::new(|| Set::of_paths(&SERVERS_OWN));
+
+pub(super) fn strip(set: &mut Set<'_>) {
     set.subtract(&OWN);
 }
 
 impl<'a, V: Versions> Writer<'a, V> {
-    fn shape(&self) -> Shape<'a> {
+    pub(super) fn shape(&self) -> Shape<'a> {
         self.versions.shape(self.version).unwrap_or(Shape::Deduced)
     }
 
@@ -134,6 +136,27 @@ impl<'a, V: Versions> Writer<'a, V> {
         comparison.removed.subtract_whole(&reset);
         comparison.changed.subtract_whole(&reset);
         Ok(comparison)
+    }
+
+    /// The account of a new object as it is stored; empty where nobody owns anything.
+    pub(crate) fn account_for_new(&self, blank: &Value, new: &Value) -> Result<String, Unaccountable> {
+        let reset = self.versions.reset(self.version);
+        let unowned = Unowned {
+            alone: Some(&OWN),
+            whole: Some(&reset),
+        };
+        match fresh::write(self.shape(), blank, new, unowned) {
+            Some(fields) if fields == "{}" => Ok(String::new()),
+            Some(fields) => {
+                let entry = self.entry(Set::default());
+                let mut json = Vec::with_capacity(fields.len() + 256);
+                json.push(b'[');
+                entry.write_with(&mut json, |json| json.extend_from_slice(fields.as_bytes()));
+                json.push(b']');
+                Ok(String::from_utf8(json).expect("JSON is text"))
+            }
+            None => self.create(blank, new).map(Managed::write),
+        }
     }
 
     /// The account after an object was created, or of one of which none was kept.
@@ -212,20 +235,27 @@ impl<'a, V: Versions> Writer<'a, V> {
         if changed.is_empty() {
             return;
         }
-        let manager = self.manager(Operation::Update);
-        let now = Some(Cow::Borrowed(self.now));
-        match managed.find(&manager) {
+        let fresh = self.entry(changed);
+        match managed.find(&fresh.manager) {
             Some(place) => {
                 let entry = &mut managed.0[place];
-                entry.fields = std::mem::take(&mut entry.fields).union(changed);
-                entry.time = now;
+                entry.fields = std::mem::take(&mut entry.fields).union(fresh.fields);
+                entry.time = fresh.time;
             }
-            None => managed.0.push(Entry {
-                manager,
-                version: Cow::Borrowed(self.version),
-                time: now,
-                fields: changed,
-            }),
+            None => managed.0.push(fresh),
+        }
+    }
+
+    /// What this write owns from now on.
+    fn entry<'f>(&self, fields: Set<'f>) -> Entry<'f>
+    where
+        'a: 'f,
+    {
+        Entry {
+            manager: self.manager(Operation::Update),
+            version: Cow::Borrowed(self.version),
+            time: Some(Cow::Borrowed(self.now)),
+            fields,
         }
     }
 
@@ -274,15 +304,15 @@ impl<'a, V: Versions> Writer<'a, V> {
         live: &Value,
         config: &'a Value,
         mut managed: Managed<'a>,
-        conflicts: OnConflict<'_>,
+        conflicts: &OnConflict<'_>,
     ) -> Result<Applied<'a>, Refused> {
         let shape = self.shape();
         let mut fields = extract(shape, config).map_err(Refused::Malformed)?;
         fields.subtract_whole(&self.versions.reset(self.version));
         self.reconcile(&mut managed);
-        let manager = self.manager(Operation::Apply);
+        let applier = self.manager(Operation::Apply);
         let version = Cow::Borrowed(self.version);
-        let last = match managed.find(&manager) {
+        let last = match managed.find(&applier) {
             Some(place) => {
                 let entry = &mut managed.0[place];
                 let last = (
@@ -293,7 +323,7 @@ impl<'a, V: Versions> Writer<'a, V> {
             }
             None => {
                 managed.0.push(Entry {
-                    manager: manager.clone(),
+                    manager: applier.clone(),
                     version,
                     time: None,
                     fields,
@@ -303,16 +333,16 @@ impl<'a, V: Versions> Writer<'a, V> {
         };
         let mut object = merge(shape, live, config);
         if let Some((version, last)) = last {
-            object = self.prune(object, &managed, &manager, &version, &last);
+            object = self.prune(object, &managed, &applier, &version, &last);
         }
         let comparison = self.compare(self.version, shape, live, &object)?;
-        let taken = self.yield_fields(&mut managed, Some(&manager), &comparison, [live, &object])?;
+        let taken = self.yield_fields(&mut managed, Some(&applier), &comparison, [live, &object])?;
         if !taken.is_empty() {
             conflicts.judge(taken).map_err(Refused::Conflicts)?;
         }
         drop(comparison);
         let is_new = !is_same(live, &object);
-        if let Some(place) = managed.find(&manager) {
+        if let Some(place) = managed.find(&applier) {
             let entry = &mut managed.0[place];
             strip(&mut entry.fields);
             if is_new {
@@ -331,11 +361,11 @@ impl<'a, V: Versions> Writer<'a, V> {
         &self,
         merged: Value,
         managed: &Managed<'_>,
-        manager: &Manager<'_>,
+        applier: &Manager<'_>,
         version: &str,
         last: &Set<'_>,
     ) -> Value {
-        let kept = managed.find(manager).map(|place| &managed.0[place]);
+        let kept = managed.find(applier).map(|place| &managed.0[place]);
         if last.is_empty() || kept.is_some_and(|now| now.version == version && now.fields.contains(last)) {
             return merged;
         }

@@ -57,23 +57,21 @@ impl<'a> Element<'a> {
                 json.push(b'"');
             }
             Self::Key(fields) => {
-                let mut text = Vec::with_capacity(64);
-                text.push(b'{');
+                json.extend_from_slice(b"\"k:{");
                 for (index, (name, value)) in fields.iter().enumerate() {
                     if index > 0 {
-                        text.push(b',');
+                        json.push(b',');
                     }
-                    write_json(&mut text, &**name);
-                    text.push(b':');
-                    write_json(&mut text, &**value);
+                    write_quoted(json, name);
+                    json.push(b':');
+                    write_inside(json, value);
                 }
-                text.push(b'}');
-                write_text(json, "k:", &text);
+                json.extend_from_slice(b"}\"");
             }
             Self::Item(value) => {
-                let mut text = Vec::with_capacity(32);
-                write_json(&mut text, &**value);
-                write_text(json, "v:", &text);
+                json.extend_from_slice(b"\"v:");
+                write_inside(json, value);
+                json.push(b'"');
             }
             Self::Index(index) => json.extend_from_slice(format!("\"i:{index}\"").as_bytes()),
         }
@@ -93,12 +91,14 @@ fn write_json<T: serde::Serialize + ?Sized>(json: &mut Vec<u8>, value: &T) {
     serde_json::to_writer(json, value).expect("writing to memory does not fail");
 }
 
+fn is_plain(text: &str) -> bool {
+    text.bytes()
+        .all(|byte| byte >= b' ' && !matches!(byte, b'"' | b'\\'))
+}
+
 /// Text inside quotes that are written already.
 fn write_escaped(json: &mut Vec<u8>, text: &str) {
-    if text
-        .bytes()
-        .all(|byte| byte >= b' ' && !matches!(byte, b'"' | b'\\'))
-    {
+    if is_plain(text) {
         json.extend_from_slice(text.as_bytes());
         return;
     }
@@ -107,12 +107,27 @@ fn write_escaped(json: &mut Vec<u8>, text: &str) {
     json.extend_from_slice(&quoted[1..quoted.len() - 1]);
 }
 
-/// JSON inside a string.
-fn write_text(json: &mut Vec<u8>, kind: &str, text: &[u8]) {
-    json.push(b'"');
-    json.extend_from_slice(kind.as_bytes());
-    write_escaped(json, std::str::from_utf8(text).expect("JSON is text"));
-    json.push(b'"');
+/// A value's JSON inside a string.
+fn write_inside(json: &mut Vec<u8>, value: &Value) {
+    if let Value::String(text) = value {
+        return write_quoted(json, text);
+    }
+    let mut text = Vec::with_capacity(32);
+    write_json(&mut text, value);
+    write_escaped(json, std::str::from_utf8(&text).expect("JSON is text"));
+}
+
+/// A text's JSON inside a string: the quotes are escaped, and what is escaped in the text is so twice.
+fn write_quoted(json: &mut Vec<u8>, text: &str) {
+    if is_plain(text) {
+        json.extend_from_slice(b"\\\"");
+        json.extend_from_slice(text.as_bytes());
+        json.extend_from_slice(b"\\\"");
+        return;
+    }
+    let mut quoted = Vec::with_capacity(text.len() + 8);
+    write_json(&mut quoted, text);
+    write_escaped(json, std::str::from_utf8(&quoted).expect("JSON is text"));
 }
 
 impl Ord for Element<'_> {

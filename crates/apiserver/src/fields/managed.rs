@@ -152,6 +152,14 @@ impl<'a> Managed<'a> {
         String::from_utf8(json).expect("JSON is text")
     }
 
+    /// What each manager owns.
+    #[cfg(test)]
+    pub(super) fn fields(self) -> impl Iterator<Item = (String, Set<'a>)> {
+        self.0
+            .into_iter()
+            .map(|entry| (entry.manager.name.into_owned(), entry.fields))
+    }
+
     /// Whether two accounts differ in nothing but times.
     pub(crate) fn is_same_but_for_times(&self, other: &Managed<'_>) -> bool {
         let same = |(a, b): (&Entry<'_>, &Entry<'_>)| {
@@ -173,6 +181,11 @@ impl Entry<'_> {
     }
 
     fn write(&self, json: &mut Vec<u8>) {
+        self.write_with(json, |json| self.fields.write(json));
+    }
+
+    /// Writes the entry with fields that are written already.
+    pub(super) fn write_with(&self, json: &mut Vec<u8>, fields: impl FnOnce(&mut Vec<u8>)) {
         let mut field = |name: &str, text: &str| {
             json.extend_from_slice(name.as_bytes());
             serde_json::to_writer(&mut *json, text).expect("writing to memory does not fail");
@@ -188,7 +201,7 @@ impl Entry<'_> {
             field(",\"time\":", time);
         }
         json.extend_from_slice(b",\"fieldsType\":\"FieldsV1\",\"fieldsV1\":");
-        self.fields.write(json);
+        fields(json);
         if !self.manager.subresource.is_empty() {
             json.extend_from_slice(b",\"subresource\":");
             serde_json::to_writer(&mut *json, &*self.manager.subresource)
@@ -259,32 +272,29 @@ impl<'a> Managed<'a> {
 impl Manager<'_> {
     /// What managers are sorted by where nothing else tells them apart: their JSON.
     pub(super) fn text(&self) -> String {
-        let mut text = String::from("{");
-        let mut field = |name: &str, value: &str| {
-            if !value.is_empty() {
-                if text.len() > 1 {
-                    text.push(',');
-                }
-                text.push_str(&format!("\"{name}\":{}", Value::from(value)));
-            }
-        };
-        field("manager", &self.name);
-        field("operation", self.operation.name());
-        field("apiVersion", &self.version);
-        field("subresource", &self.subresource);
-        text.push('}');
-        text
+        let fields = [
+            ("manager", &*self.name),
+            ("operation", self.operation.name()),
+            ("apiVersion", &self.version),
+            ("subresource", &self.subresource),
+        ];
+        let said = fields.into_iter().filter(|(_, value)| !value.is_empty());
+        let said: Vec<_> = said
+            .map(|(name, value)| format!("\"{name}\":{}", Value::from(value)))
+            .collect();
+        format!("{{{}}}", said.join(","))
     }
 
     /// As messages name it.
     pub(super) fn shown(&self) -> String {
-        let mut text = format!("{:?}", self.name);
-        if !self.subresource.is_empty() {
-            text.push_str(&format!(" with subresource {:?}", self.subresource));
-        }
-        if self.operation == Operation::Update {
-            text.push_str(&format!(" using {}", self.version));
-        }
-        text
+        let part = match &*self.subresource {
+            "" => String::new(),
+            part => format!(" with subresource {part:?}"),
+        };
+        let version = match self.operation {
+            Operation::Apply => String::new(),
+            Operation::Update => format!(" using {}", self.version),
+        };
+        format!("{:?}{part}{version}", self.name)
     }
 }

@@ -15,20 +15,28 @@ pub(crate) const SCALE: &str = "autoscaling/v1";
 
 const REPLICAS: [&str; 2] = ["spec", "replicas"];
 
-/// Where the versions of a kind keep the number of replicas: none for a version that has no scale, and nothing at all
-/// for a version that is not known.
-pub(crate) trait Replicas {
-    fn path(&self, version: &str) -> Option<Option<Vec<&str>>>;
+/// Where a version of a kind keeps the number of replicas.
+pub(crate) enum ReplicasPath<'a> {
+    At(Vec<&'a str>),
+    /// It has no scale.
+    Nowhere,
+    /// There is no such version.
+    Unknown,
 }
 
-impl<'a> Managed<'a> {
+/// Where the versions of a kind keep the number of replicas.
+pub(crate) trait Replicas {
+    fn path(&self, version: &str) -> ReplicasPath<'_>;
+}
+
+impl Managed<'_> {
     /// The account of the Scale of an object with this account.
     pub(crate) fn to_scale(&self, replicas: &impl Replicas) -> Self {
         let mut scale = Self::default();
         for entry in &self.0 {
-            let path = replicas.path(&entry.version).flatten();
-            if !path.is_some_and(|path| entry.fields.has(&path)) {
-                continue;
+            match replicas.path(&entry.version) {
+                ReplicasPath::At(path) if entry.fields.has(&path) => {}
+                _ => continue,
             }
             let mut manager = entry.manager.clone();
             if manager.operation == Operation::Update {
@@ -59,11 +67,13 @@ impl<'a> Managed<'a> {
     ) -> Managed<'s> {
         let mut after = Managed::default();
         for entry in &self.0 {
-            let Some(path) = replicas.path(&entry.version) else {
-                continue;
-            };
             let mut entry: Entry<'s> = entry.clone();
-            if let Some(path) = path.filter(|path| entry.fields.has(path)) {
+            let path = match replicas.path(&entry.version) {
+                ReplicasPath::At(path) => path,
+                ReplicasPath::Nowhere => Vec::new(),
+                ReplicasPath::Unknown => continue,
+            };
+            if entry.fields.has(&path) {
                 match scale.find(&entry.manager) {
                     Some(place) => {
                         scale.0.remove(place);
@@ -76,7 +86,10 @@ impl<'a> Managed<'a> {
                 after.0.push(entry);
             }
         }
-        let path = replicas.path(version).flatten().unwrap_or_default();
+        let path = match replicas.path(version) {
+            ReplicasPath::At(path) => path,
+            _ => Vec::new(),
+        };
         for entry in scale.0 {
             if !entry.fields.has(&REPLICAS) {
                 continue;

@@ -5,6 +5,8 @@
 
 use serde_json::{Map, Value};
 
+use crate::yaml;
+
 /// A message on its way.
 #[derive(Default)]
 pub(super) struct Message(Vec<u8>);
@@ -101,8 +103,7 @@ impl Message {
 
 fn any(value: &Value) -> Message {
     let mut message = Message::default();
-    let yaml = serde_yaml_ng::to_string(value).unwrap_or_else(|_| format!("{value}\n"));
-    message.text(2, &yaml);
+    message.text(2, &yaml::to_text(value));
     message
 }
 
@@ -268,4 +269,95 @@ pub(super) fn schema(schema: &Value) -> Message {
     message.any(30, of("example"));
     message.extensions(31, fields);
     message
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A message's fields, by number; numbers as the eight bytes of one.
+    fn fields(mut bytes: &[u8]) -> Vec<(u64, Vec<u8>)> {
+        fn varint(bytes: &mut &[u8]) -> u64 {
+            let mut value = 0;
+            for shift in (0..).step_by(7) {
+                let (first, rest) = bytes.split_first().expect("a whole number");
+                *bytes = rest;
+                value |= u64::from(first & 0x7f) << shift;
+                if first & 0x80 == 0 {
+                    break;
+                }
+            }
+            value
+        }
+        let mut found = Vec::new();
+        while !bytes.is_empty() {
+            let key = varint(&mut bytes);
+            let content = match key & 7 {
+                0 => varint(&mut bytes).to_le_bytes().to_vec(),
+                length => {
+                    let length = match length {
+                        1 => 8,
+                        2 => usize::try_from(varint(&mut bytes)).expect("small"),
+                        other => panic!("no wire type of ours: {other}"),
+                    };
+                    let (content, rest) = bytes.split_at(length);
+                    bytes = rest;
+                    content.to_vec()
+                }
+            };
+            found.push((key >> 3, content));
+        }
+        found
+    }
+
+    /// The only field of a message.
+    fn only(bytes: &[u8]) -> (u64, Vec<u8>) {
+        let mut found = fields(bytes);
+        assert_eq!(found.len(), 1, "{found:?}");
+        found.remove(0)
+    }
+
+    #[test]
+    fn a_schema_has_its_fields_under_their_numbers() {
+        let written = schema(&json!({
+            "format": "int32", "minimum": 1.5, "maxLength": 300, "required": ["a", "b"], "type": "object",
+            "properties": {"a": {"$ref": "#/definitions/x"}}, "additionalProperties": false,
+            "x-kubernetes-list-type": "set",
+        }));
+        let found = fields(&written.0);
+        let numbers: Vec<_> = found.iter().map(|(number, _)| *number).collect();
+        assert_eq!(numbers, [2, 9, 11, 19, 19, 21, 22, 25, 31]);
+        assert_eq!(found[0].1, b"int32");
+        assert_eq!(found[1].1, 1.5_f64.to_le_bytes());
+        assert_eq!(found[2].1, 300_u64.to_le_bytes());
+        assert_eq!(only(&found[5].1), (2, 0_u64.to_le_bytes().to_vec()));
+        assert_eq!(only(&found[6].1), (1, b"object".to_vec()));
+        let (_, property) = only(&found[7].1);
+        let named = fields(&property);
+        assert_eq!(named[0], (1, b"a".to_vec()));
+        assert_eq!(only(&named[1].1), (1, b"#/definitions/x".to_vec()));
+        let extension = fields(&found[8].1);
+        assert_eq!(extension[0], (1, b"x-kubernetes-list-type".to_vec()));
+        assert_eq!(only(&extension[1].1), (2, b"set\n".to_vec()));
+    }
+
+    #[test]
+    fn parameters_of_the_query_and_of_the_path_are_numbered_differently() {
+        for (place, kind, of_type, unique) in [("query", 3, 6, 20), ("path", 4, 5, 19)] {
+            let written =
+                parameter(&json!({"name": "a", "in": place, "type": "string", "uniqueItems": true}));
+            let (not_body, one) = only(&written.0);
+            let (number, inner) = only(&one);
+            assert_eq!((not_body, number), (2, kind));
+            let numbers: Vec<_> = fields(&inner).iter().map(|(number, _)| *number).collect();
+            assert_eq!(numbers, [2, 4, of_type, unique]);
+        }
+        let body =
+            parameter(&json!({"name": "body", "in": "body", "required": true, "schema": {"type": "string"}}));
+        let (is_body, inner) = only(&body.0);
+        let numbers: Vec<_> = fields(&inner).iter().map(|(number, _)| *number).collect();
+        assert_eq!((is_body, numbers), (1, vec![2, 3, 4, 5]));
+    }
 }

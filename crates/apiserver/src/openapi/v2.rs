@@ -4,7 +4,7 @@
 //! form that was asked for last, as long as the catalogue that it was made from: kubectl asks for protobuf, most others for
 //! JSON, and hardly anybody for both.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, fmt::Write, sync::Arc};
 
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
@@ -106,12 +106,13 @@ fn as_json(catalogue: &Catalogue) -> String {
         entry(&mut text, &name, &schema);
     }
     let parameters: Map<_, _> = shared.by_name.into_iter().collect();
-    text.push_str(&format!(
+    let _ = write!(
+        text,
         "}},\"parameters\":{},\"securityDefinitions\":{},\"security\":{}}}",
         Value::from(parameters),
         security(),
         needed()
-    ));
+    );
     text
 }
 

@@ -20,6 +20,8 @@ pub(crate) enum PatchKind {
     Json,
     Merge,
     Strategic,
+    /// No patch, but a configuration that is sent as one.
+    Apply,
 }
 
 /// What custom resources take; the built-in kinds take strategic merge patches too.
@@ -52,6 +54,7 @@ impl PatchKind {
                 Err(Status::unsupported_media_type(&CUSTOM_TYPES))
             }
             "application/strategic-merge-patch+json" => Ok(Self::Strategic),
+            APPLY => Ok(Self::Apply),
             _ => Err(Status::unknown_patch_type()),
         }
     }
@@ -64,7 +67,7 @@ impl PatchKind {
     /// How the real server comes to the patched object.
     pub(crate) fn source(self) -> Source {
         match self {
-            Self::Strategic => Source::Tree,
+            Self::Strategic | Self::Apply => Source::Tree,
             _ => Source::Json,
         }
     }
@@ -97,6 +100,7 @@ impl PatchKind {
             (Self::Merge, patch @ Value::Object(_)) => plain(Patch::Merge(patch)),
             (Self::Strategic, Value::Null) => plain(Patch::Strategic(Map::new())),
             (Self::Strategic, Value::Object(patch)) => plain(Patch::Strategic(patch)),
+            // A configuration never comes here: it is applied, not decoded as a patch.
             (_, other) => Err(refuse(mismatch(&other, "value of type map[string]interface {}"))),
         }
     }

@@ -50,7 +50,10 @@ fn check_webhook(webhook: &Value, path: &Trail<'_>, findings: &mut Findings) {
         findings.invalid(path.at("timeoutSeconds"), seconds, why);
     }
     if list(&webhook["admissionReviewVersions"]).is_empty() {
-        findings.required(path.at("admissionReviewVersions"), "must specify one of v1, v1beta1");
+        findings.required(
+            path.at("admissionReviewVersions"),
+            "must specify one of v1, v1beta1",
+        );
     }
     check_client(&webhook["clientConfig"], &path.at("clientConfig"), findings);
 }

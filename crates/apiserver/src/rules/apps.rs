@@ -6,7 +6,7 @@ use super::{
     findings::{Findings, list, percent, selects, text},
     pods, storage,
 };
-use crate::{naming, schema::Problem, trail::Trail};
+use crate::{internals, naming, schema::Problem, trail::Trail};
 
 pub(super) fn check(kind: &str, app: &Value, is_new: bool, findings: &mut Findings) {
     let spec = &app["spec"];
@@ -14,9 +14,9 @@ pub(super) fn check(kind: &str, app: &Value, is_new: bool, findings: &mut Findin
         "Deployment" => check_deployment(spec, findings),
         "ReplicaSet" => {
             findings.not_negative("spec.replicas", &spec["replicas"]);
+            findings.not_negative("spec.minReadySeconds", &spec["minReadySeconds"]);
             // It says "deployment" of itself.
             check_selected("deployment", spec, findings);
-            findings.not_negative("spec.minReadySeconds", &spec["minReadySeconds"]);
         }
         "StatefulSet" => check_stateful_set(spec, is_new, findings),
         "DaemonSet" => {
@@ -78,6 +78,9 @@ fn check_selected(kind: &str, spec: &Value, findings: &mut Findings) {
         mismatch(template, findings);
     }
     let path = Trail::from_root("spec.template");
+    if !understood && kind == "deployment" {
+        return;
+    }
     if kind == "statefulset" {
         if understood {
             pods::check_stateful_template(template, &spec["volumeClaimTemplates"], &path, findings);
@@ -140,18 +143,11 @@ fn check_strategy(strategy: &Value, findings: &mut Findings) {
         }
         _ => {
             let choices = vec!["Recreate".into(), "RollingUpdate".into()];
-            let problem = Problem::NotSupportedText(shown_strategy(strategy), choices);
+            let problem =
+                Problem::NotSupportedText(internals::shown("DeploymentStrategy", strategy), choices);
             findings.add("spec.strategy", problem);
         }
     }
-}
-
-/// A strategy in Go's words and order.
-fn shown_strategy(strategy: &Value) -> String {
-    format!(
-        "{{\"Type\":{},\"RollingUpdate\":{}}}",
-        strategy["type"], strategy["rollingUpdate"]
-    )
 }
 
 fn is_zero(value: &Value) -> bool {
@@ -172,11 +168,7 @@ fn check_stateful_set(spec: &Value, is_new: bool, findings: &mut Findings) {
     match text(&strategy["type"]) {
         "OnDelete" => {
             if !rolling.is_null() {
-                let shown = format!(
-                    "{{\"Partition\":{},\"MaxUnavailable\":{}}}",
-                    rolling["partition"].as_i64().unwrap_or(0),
-                    rolling["maxUnavailable"]
-                );
+                let shown = internals::shown("RollingUpdateStatefulSetStrategy", rolling);
                 let why = "only allowed for updateStrategy 'RollingUpdate'".to_owned();
                 findings.add(path, Problem::InvalidText(shown, why));
             }
@@ -186,7 +178,7 @@ fn check_stateful_set(spec: &Value, is_new: bool, findings: &mut Findings) {
         }
         _ => {
             let why = "must be 'RollingUpdate' or 'OnDelete'".to_owned();
-            let problem = Problem::InvalidText(shown_strategy(strategy), why);
+            let problem = Problem::InvalidText(internals::shown("StatefulSetUpdateStrategy", strategy), why);
             findings.add("spec.updateStrategy", problem);
         }
     }
@@ -239,7 +231,8 @@ fn check_daemon_updates(strategy: &Value, findings: &mut Findings) {
         }
         _ => {
             let choices = vec!["RollingUpdate".into(), "OnDelete".into()];
-            let problem = Problem::NotSupportedText(shown_strategy(strategy), choices);
+            let problem =
+                Problem::NotSupportedText(internals::shown("DaemonSetUpdateStrategy", strategy), choices);
             findings.add("spec.updateStrategy", problem);
         }
     }
@@ -273,10 +266,7 @@ pub(super) fn check_replication_controller(spec: &Value, findings: &mut Findings
 pub(super) fn check_disruption_budget(spec: &Value, findings: &mut Findings) {
     let (available, unavailable) = (&spec["minAvailable"], &spec["maxUnavailable"]);
     if !available.is_null() && !unavailable.is_null() {
-        let shown = format!(
-            "{{\"MinAvailable\":{available},\"Selector\":{},\"MaxUnavailable\":{unavailable},\"UnhealthyPodEvictionPolicy\":{}}}",
-            spec["selector"], spec["unhealthyPodEvictionPolicy"]
-        );
+        let shown = internals::shown("PodDisruptionBudgetSpec", spec);
         let why = "minAvailable and maxUnavailable cannot be both set".to_owned();
         findings.add("spec", Problem::InvalidText(shown, why));
     }

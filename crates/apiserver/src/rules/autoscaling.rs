@@ -114,7 +114,12 @@ fn check_source(kind: &str, source: &Value, path: &Trail<'_>, findings: &mut Fin
     }
     match kind {
         "resource" | "containerResource" => {
-            required(&source["name"], path.at("name"), "must specify a resource name", findings);
+            required(
+                &source["name"],
+                path.at("name"),
+                "must specify a resource name",
+                findings,
+            );
             if kind == "containerResource" {
                 required(
                     &source["container"],
@@ -169,7 +174,12 @@ fn required(value: &Value, field: Trail<'_>, why: &str, findings: &mut Findings)
 
 fn check_identifier(metric: &Value, path: &Trail<'_>, findings: &mut Findings) {
     let name = text(&metric["name"]);
-    required(&metric["name"], path.at("name"), "must specify a metric name", findings);
+    required(
+        &metric["name"],
+        path.at("name"),
+        "must specify a metric name",
+        findings,
+    );
     findings.named(path.at("name"), name, naming::path_segment(name));
 }
 
@@ -192,7 +202,11 @@ fn check_amounts(target: &Value, path: &Trail<'_>, findings: &mut Findings) {
     }
     let part = &target["averageUtilization"];
     if part.as_i64().is_some_and(|part| part < 1) {
-        findings.invalid(path.at("averageUtilization"), part.clone(), "must be greater than 0");
+        findings.invalid(
+            path.at("averageUtilization"),
+            part.clone(),
+            "must be greater than 0",
+        );
     }
 }
 
@@ -213,7 +227,7 @@ fn check_behavior(rules: &Value, path: &Trail<'_>, findings: &mut Findings) {
     );
     let (policies, field) = (list(&rules["policies"]), path.at("policies"));
     if policies.is_empty() {
-        findings.required(&field, "must specify at least one Policy");
+        findings.required(field, "must specify at least one Policy");
     }
     for (index, policy) in policies.iter().enumerate() {
         let field = field.item(index);

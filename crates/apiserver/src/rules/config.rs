@@ -5,8 +5,7 @@ use serde_json::Value;
 
 use super::findings::{Findings, list, text};
 use crate::{
-    golang, json, naming, object::Object, schema::Problem, trail::Trail,
-    validation::STANDARD_FINALIZERS,
+    golang, json, naming, object::Object, schema::Problem, trail::Trail, validation::STANDARD_FINALIZERS,
 };
 
 /// The data of a `ConfigMap` or Secret may be this long.
@@ -27,7 +26,7 @@ pub(super) fn check_config_map(map: &Value, findings: &mut Findings) {
     for (key, value) in binary.into_iter().flatten() {
         let field = Trail::from_root("binaryData");
         findings.named(field.entry(key), key, naming::config_key(key));
-        size += decoded(value).len();
+        size += decoded_len(value);
     }
     if size > DATA {
         findings.add("[]", Problem::TooLong(DATA as u64));
@@ -39,7 +38,7 @@ pub(super) fn check_secret(secret: &Value, findings: &mut Findings) {
     for (key, value) in secret["data"].as_object().into_iter().flatten() {
         let field = Trail::from_root("data");
         findings.named(field.entry(key), key, naming::config_key(key));
-        size += decoded(value).len();
+        size += decoded_len(value);
     }
     if size > DATA {
         findings.add("data", Problem::TooLong(DATA as u64));
@@ -87,6 +86,13 @@ fn check_json(key: &str, secret: &Value, findings: &mut Findings) {
             findings.invalid(field, "<secret contents redacted>", &why);
         }
     }
+}
+
+/// How many bytes a text in base64 stands for.
+fn decoded_len(value: &Value) -> usize {
+    let text = text(value);
+    let padding = text.bytes().rev().take_while(|byte| *byte == b'=').count();
+    (text.len() / 4 * 3).saturating_sub(padding)
 }
 
 fn decoded(value: &Value) -> Vec<u8> {

@@ -5,7 +5,7 @@
 
 use std::fmt::Display;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::{
     naming,
@@ -212,11 +212,11 @@ pub(super) fn selects(selector: &Value, labels: &Value) -> bool {
         return false;
     }
     let has = |key: &str| labels.get(key).and_then(Value::as_str);
-    let all = entries(&selector["matchLabels"])
-        .all(|(key, value)| has(key).is_some_and(|found| *value == found));
+    let all =
+        entries(&selector["matchLabels"]).all(|(key, value)| has(key).is_some_and(|found| *value == found));
     all && list(&selector["matchExpressions"]).iter().all(|term| {
         let found = has(text(&term["key"]));
-        let named = found.is_some_and(|found| list(&term["values"]).contains(&json!(found)));
+        let named = found.is_some_and(|found| list(&term["values"]).iter().any(|value| value == found));
         match text(&term["operator"]) {
             "In" => named,
             "NotIn" => !named,

@@ -6,7 +6,7 @@ use super::{
     findings::{Findings, text},
     nodes, pods, storage,
 };
-use crate::schema::Problem;
+use crate::{internals, schema::Problem};
 
 const STATEFUL_SETS: &str = "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden";
 
@@ -45,21 +45,34 @@ pub(super) fn check(kind: (&str, &str), value: &Value, old: &Value, findings: &m
         if now == before || may_change(path, value, old) {
             continue;
         }
-        findings.invalid(*path, now.clone(), "field is immutable");
+        let quoted = match (kind, *path) {
+            (("batch", "Job"), "spec.template") if old["spec"]["suspend"] == true => {
+                let shown = internals::shown("PodSpec", &now["spec"]);
+                findings.add(
+                    "spec.template.spec",
+                    Problem::InvalidText(shown, "field is immutable".into()),
+                );
+                continue;
+            }
+            (("batch", "Job"), "spec.template") => internals::shown_template(now),
+            (("batch", "Job"), "spec.podFailurePolicy") => internals::shown("?PodFailurePolicy", now),
+            (("batch", "Job"), "spec.successPolicy") => internals::shown("?SuccessPolicy", now),
+            _ => {
+                findings.invalid(*path, now.clone(), "field is immutable");
+                continue;
+            }
+        };
+        findings.add(*path, Problem::InvalidText(quoted, "field is immutable".into()));
     }
     match kind {
-        ("", "Pod") => pods::check_changes(&value["spec"], &old["spec"], findings),
+        ("", "Pod") => pods::check_changes(value, old, findings),
         ("", "Node") => nodes::check_changes(value, old, findings),
         ("apps", "StatefulSet") => check_stateful_set(&value["spec"], &old["spec"], findings),
         ("", "ConfigMap" | "Secret") => check_sealed(value, old, findings),
         ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding")
             if value["roleRef"] != old["roleRef"] =>
         {
-            let role = &value["roleRef"];
-            let shown = format!(
-                "{{\"APIGroup\":{},\"Kind\":{},\"Name\":{}}}",
-                role["apiGroup"], role["kind"], role["name"]
-            );
+            let shown = internals::shown("RoleRef", &value["roleRef"]);
             findings.add(
                 "roleRef",
                 Problem::InvalidText(shown, "cannot change roleRef".to_owned()),
@@ -67,8 +80,9 @@ pub(super) fn check(kind: (&str, &str), value: &Value, old: &Value, findings: &m
         }
         ("", "PersistentVolumeClaim") => check_claim(&value["spec"], &old["spec"], findings),
         ("", "PersistentVolume") if storage::source(&value["spec"]) != storage::source(&old["spec"]) => {
-            let why = "spec.persistentvolumesource is immutable after creation";
-            findings.forbidden("spec.persistentvolumesource", why);
+            let difference = internals::difference("PersistentVolumeSource", &old["spec"], &value["spec"]);
+            let why = format!("spec.persistentvolumesource is immutable after creation\n{difference}");
+            findings.forbidden("spec.persistentvolumesource", &why);
         }
         ("scheduling.k8s.io", "PriorityClass") if value["value"] != old["value"] => {
             findings.forbidden("value", "may not be changed in an update.");
@@ -190,7 +204,10 @@ fn check_claim(spec: &Value, old: &Value, findings: &mut Findings) {
         same["storageClassName"] = Value::Null;
     }
     if without_nulls(&same) != without_nulls(old) {
-        let why = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
-        findings.forbidden("spec", why);
+        let difference = internals::difference("PersistentVolumeClaimSpec", old, &same);
+        let why = format!(
+            "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n{difference}"
+        );
+        findings.forbidden("spec", &why);
     }
 }

@@ -13,7 +13,9 @@ pub(super) fn check(ingress: &Value, is_new: bool, findings: &mut Findings) {
     let spec = &ingress["spec"];
     let (class, annotated) = (
         spec["ingressClassName"].as_str(),
-        ingress["metadata"]["annotations"].get(CLASS).and_then(Value::as_str),
+        ingress["metadata"]["annotations"]
+            .get(CLASS)
+            .and_then(Value::as_str),
     );
     let rules = list(&spec["rules"]);
     if rules.is_empty() && spec["defaultBackend"].is_null() {
@@ -67,7 +69,7 @@ fn check_rule(rule: &Value, path: &Trail<'_>, findings: &mut Findings) {
     }
     let (routes, path) = (list(&rule["http"]["paths"]), path.at("http.paths"));
     if routes.is_empty() {
-        findings.required(&path, "");
+        findings.required(path, "");
     }
     for (index, route) in routes.iter().enumerate() {
         check_route(route, &path.item(index), findings);
@@ -93,22 +95,22 @@ fn check_route(route: &Value, path: &Trail<'_>, findings: &mut Findings) {
         }
         Some("Exact" | "Prefix") => {
             if !absolute {
-                findings.invalid(&field, target, "must be an absolute path");
+                findings.invalid(field, target, "must be an absolute path");
             }
             for part in ["//", "/./", "/../", "%2f", "%2F"] {
                 if target.contains(part) {
-                    findings.invalid(&field, target, &format!("must not contain '{part}'"));
+                    findings.invalid(field, target, &format!("must not contain '{part}'"));
                 }
             }
             for end in ["/..", "/."] {
                 if target.ends_with(end) {
-                    findings.invalid(&field, target, &format!("cannot end with '{end}'"));
+                    findings.invalid(field, target, &format!("cannot end with '{end}'"));
                 }
             }
         }
         Some("ImplementationSpecific") => {
             if !target.is_empty() && !absolute {
-                findings.invalid(&field, target, "must be an absolute path");
+                findings.invalid(field, target, "must be an absolute path");
             }
         }
         Some(_) => {

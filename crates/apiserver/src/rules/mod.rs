@@ -28,23 +28,48 @@ use serde_json::Value;
 use self::findings::Findings;
 use crate::{object::Object, registry::Resource, schema::FieldError, trail::Trail};
 
-/// What is wrong with an object: with a new one, or with one that takes the place of another.
-pub(crate) fn check(resource: &Resource, object: &Object, old: Option<&Object>) -> Vec<FieldError> {
+/// What is wrong with a new object.
+pub(crate) fn check(resource: &Resource, object: &Object) -> Vec<FieldError> {
     let mut findings = Findings::default();
-    if resource.custom {
-        return findings.into_errors();
+    if !resource.custom {
+        check_kind(resource, object, None, object.tree(), &mut findings);
     }
-    let (group, kind) = (&*resource.group, &*resource.kind);
-    // The rules index freely: a field that is not there reads as null.
-    let value = object.tree();
-    // Of a changed job, two of the real server's checks look at the same.
-    let twice = old.is_some() && (group, kind) == ("batch", "Job");
-    check_kind(resource, object, old, value, &mut findings);
-    if twice && !findings.is_empty() {
-        check_kind(resource, object, old, value, &mut findings);
+    findings.into_errors()
+}
+
+/// What is wrong with an object that takes the place of another.
+pub(crate) struct Changed {
+    /// What no object of its kind may be.
+    pub(crate) rules: Vec<FieldError>,
+    /// What may not have changed.
+    pub(crate) changes: Vec<FieldError>,
+}
+
+/// What is wrong with an object that takes the place of another.
+pub(crate) fn check_changed(resource: &Resource, object: &Object, old: &Object) -> Changed {
+    let (mut rules, mut changes) = (Findings::default(), Findings::default());
+    if !resource.custom {
+        // The rules index freely: a field that is not there reads as null.
+        let value = object.tree();
+        let kind = (&*resource.group, &*resource.kind);
+        check_kind(resource, object, Some(old), value, &mut rules);
+        // Of a changed job, two of the real server's checks look at the same.
+        if kind == ("batch", "Job") && !rules.is_empty() {
+            check_kind(resource, object, Some(old), value, &mut changes);
+        }
+        immutable::check(kind, value, old.tree(), &mut changes);
     }
-    if let Some(old) = old {
-        immutable::check((group, kind), value, old.tree(), &mut findings);
+    Changed {
+        rules: rules.into_errors(),
+        changes: changes.into_errors(),
+    }
+}
+
+/// What is wrong with an object's place in the cluster: if anything is, the rest is not looked at.
+pub(crate) fn check_place(resource: &Resource, object: &Object) -> Vec<FieldError> {
+    let mut findings = Findings::default();
+    if (&*resource.group, &*resource.kind) == ("", "Service") {
+        services::check_place(&object.tree()["spec"], &mut findings);
     }
     findings.into_errors()
 }

@@ -56,7 +56,7 @@ fn check_policy_port(port: &Value, path: &Trail<'_>, findings: &mut Findings) {
         (Some(first), Some(last)) => {
             if last < first {
                 // It quotes the port that it compares with.
-                findings.invalid(&field, first, "must be greater than or equal to `port`");
+                findings.invalid(field, first, "must be greater than or equal to `port`");
             }
             findings.port_number(field, last);
         }
@@ -124,10 +124,6 @@ pub(super) fn check_slice(slice: &Value, old: Option<&Object>, findings: &mut Fi
         return;
     }
     findings.one_of_required("addressType", &slice["addressType"], &["FQDN", "IPv4", "IPv6"]);
-    let path = Trail::from_root("endpoints");
-    for (index, endpoint) in list(&slice["endpoints"]).iter().enumerate() {
-        check_slice_endpoint(kind, endpoint, &path.item(index), findings);
-    }
     let (ports, path) = (list(&slice["ports"]), Trail::from_root("ports"));
     for (index, port) in ports.iter().enumerate() {
         let path = path.item(index);
@@ -143,12 +139,16 @@ pub(super) fn check_slice(slice: &Value, old: Option<&Object>, findings: &mut Fi
             findings.named(path.at("appProtocol"), protocol, naming::qualified(protocol));
         }
     }
+    let path = Trail::from_root("endpoints");
+    for (index, endpoint) in list(&slice["endpoints"]).iter().enumerate() {
+        check_slice_endpoint(kind, endpoint, &path.item(index), findings);
+    }
 }
 
 fn check_slice_endpoint(kind: &str, endpoint: &Value, path: &Trail<'_>, findings: &mut Findings) {
     let (addresses, field) = (list(&endpoint["addresses"]), path.at("addresses"));
     if addresses.is_empty() {
-        findings.required(&field, "must contain at least 1 address");
+        findings.required(field, "must contain at least 1 address");
     }
     for (place, address) in addresses.iter().map(text).enumerate() {
         let item = field.item(place);
@@ -156,7 +156,7 @@ fn check_slice_endpoint(kind: &str, endpoint: &Value, path: &Trail<'_>, findings
             "IPv4" | "IPv6" => {
                 let version = address.parse::<IpAddr>().ok();
                 if version.is_some_and(|ip| ip.is_ipv4() != (kind == "IPv4")) {
-                    findings.invalid(&field, address, &format!("must be an {kind} address"));
+                    findings.invalid(field, address, &format!("must be an {kind} address"));
                 } else {
                     services::check_endpoint(address, &item, findings);
                 }

@@ -6,7 +6,11 @@ use super::{
     findings::{Findings, entries, is_repeated, list, text},
     pods,
 };
-use crate::{json, naming, schema::{Problem, quantity}, trail::Trail};
+use crate::{
+    internals, json, naming,
+    schema::{Problem, quantity},
+    trail::Trail,
+};
 
 const AVOID: &str = "scheduler.alpha.kubernetes.io/preferAvoidPods";
 
@@ -57,10 +61,12 @@ fn check_taints(taints: &Value, findings: &mut Findings) {
         findings.named(path.at("value"), value, naming::label_value(value));
         findings.given(path.at("effect"), &taint["effect"]);
         pods::check_effect(&taint["effect"], path.at("effect"), findings);
-        if is_repeated(taints, index, |taint| (text(&taint["key"]), text(&taint["effect"]))) {
+        if is_repeated(taints, index, |taint| {
+            (text(&taint["key"]), text(&taint["effect"]))
+        }) {
             let shown = format!(
-                "{{\"Key\":{},\"Value\":{:?},\"Effect\":{},\"TimeAdded\":{}}}: taints must be unique by key and effect pair",
-                taint["key"], value, taint["effect"], taint["timeAdded"]
+                "{}: taints must be unique by key and effect pair",
+                internals::shown("Taint", taint)
             );
             findings.add(path, Problem::DuplicateText(shown));
         }
@@ -80,7 +86,20 @@ fn check_blocks(spec: &Value, findings: &mut Findings) {
     let v6 = blocks.iter().filter(|block| text(block).contains(':')).count();
     if findings.count() == before && blocks.len() > 1 && !(blocks.len() == 2 && v6 == 1) {
         let why = "may specify no more than one CIDR for each IP family";
-        findings.invalid(&path, blocks.to_vec(), why);
+        findings.invalid(path, blocks.to_vec(), why);
+    }
+}
+
+/// What a node says of itself.
+pub(super) fn check_status(status: &Value, findings: &mut Findings) {
+    check_amounts(status, findings);
+    let addresses = list(&status["addresses"]);
+    for (index, address) in addresses.iter().enumerate() {
+        if addresses[..index].contains(address) {
+            let shown = internals::shown("NodeAddress", address);
+            let field = Trail::from_root("status.addresses");
+            findings.add(field.item(index), Problem::DuplicateText(shown));
+        }
     }
 }
 
@@ -89,15 +108,7 @@ pub(super) fn check_changes(node: &Value, old: &Value, findings: &mut Findings) 
     let (spec, before) = (&node["spec"], &old["spec"]);
     // It is looked over once more.
     check_annotations(node, findings);
-    check_amounts(&node["status"], findings);
-    let addresses = list(&node["status"]["addresses"]);
-    for (index, address) in addresses.iter().enumerate() {
-        if addresses[..index].contains(address) {
-            let shown = format!("{{\"Type\":{},\"Address\":{}}}", address["type"], address["address"]);
-            let field = Trail::from_root("status.addresses");
-            findings.add(field.item(index), Problem::DuplicateText(shown));
-        }
-    }
+    check_status(&node["status"], findings);
     if !list(&before["podCIDRs"]).is_empty() && spec["podCIDRs"] != before["podCIDRs"] {
         let why = "node updates may not change podCIDR except from \"\" to valid";
         findings.forbidden("spec.podCIDRs", why);
@@ -122,14 +133,7 @@ pub(super) fn check_runtime_class(class: &Value, findings: &mut Findings) {
     pods::check_tolerations(&scheduling["tolerations"], &path.at("tolerations"), findings);
     for (index, toleration) in tolerations.iter().enumerate() {
         if tolerations[..index].contains(toleration) {
-            let shown = format!(
-                "{{\"Key\":{:?},\"Operator\":{:?},\"Value\":{:?},\"Effect\":{:?},\"TolerationSeconds\":{}}}",
-                text(&toleration["key"]),
-                text(&toleration["operator"]),
-                text(&toleration["value"]),
-                text(&toleration["effect"]),
-                toleration["tolerationSeconds"]
-            );
+            let shown = internals::shown("Toleration", toleration);
             let field = path.at("tolerations");
             findings.add(field.item(index), Problem::DuplicateText(shown));
         }

@@ -6,7 +6,11 @@ use super::{
     findings::{Findings, entries, is_repeated, list, text},
     pods,
 };
-use crate::{naming, schema::quantity, trail::Trail};
+use crate::{
+    internals, naming,
+    schema::{Problem, quantity},
+    trail::Trail,
+};
 
 const SCOPES: [&str; 6] = [
     "Terminating",
@@ -18,10 +22,7 @@ const SCOPES: [&str; 6] = [
 ];
 
 /// Scopes of which one excludes the other.
-const EXCLUSIVE: [[&str; 2]; 2] = [
-    ["BestEffort", "NotBestEffort"],
-    ["Terminating", "NotTerminating"],
-];
+const EXCLUSIVE: [[&str; 2]; 2] = [["BestEffort", "NotBestEffort"], ["Terminating", "NotTerminating"]];
 
 /// What is counted whole.
 const WHOLE: [&str; 9] = [
@@ -82,10 +83,21 @@ fn is_known(name: &str) -> bool {
 
 /// Whether a resource can be counted for pods of a scope.
 fn counts(scope: &str, name: &str) -> bool {
-    let of_pods = ["pods", "cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"];
+    let of_pods = [
+        "pods",
+        "cpu",
+        "memory",
+        "requests.cpu",
+        "requests.memory",
+        "limits.cpu",
+        "limits.memory",
+    ];
     match scope {
         "BestEffort" => name == "pods",
-        "Terminating" | "NotTerminating" | "NotBestEffort" | "PriorityClass"
+        "Terminating"
+        | "NotTerminating"
+        | "NotBestEffort"
+        | "PriorityClass"
         | "CrossNamespacePodAffinity" => of_pods.contains(&name) || name.contains("ephemeral-storage"),
         _ => true,
     }
@@ -118,6 +130,13 @@ fn check_selector(spec: &Value, findings: &mut Findings) {
         if !SCOPES.contains(&scope) {
             findings.invalid(path.at("scopeName"), scope, "unsupported scope");
         }
+        for (name, _) in entries(&spec["hard"]) {
+            if is_known(name) && !counts(scope, name) {
+                let shown = internals::shown("ScopeSelector", &spec["scopeSelector"]);
+                let why = "unsupported scope applied to resource".to_owned();
+                findings.add(path, Problem::InvalidText(shown, why));
+            }
+        }
         if SCOPES.contains(&scope) && scope != "PriorityClass" && operator != "Exists" {
             let why = "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity";
             findings.invalid(path.at("operator"), operator, why);
@@ -128,8 +147,7 @@ fn check_selector(spec: &Value, findings: &mut Findings) {
                 findings.required(path.at("values"), why);
             }
             "Exists" | "DoesNotExist" if !values.is_empty() => {
-                let why =
-                    "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector";
+                let why = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector";
                 findings.invalid(path.at("values"), values.to_vec(), why);
             }
             "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
@@ -196,7 +214,13 @@ fn check_order(limit: &Value, kind: &str, path: &Trail<'_>, findings: &mut Findi
         (least, most, least, least, ["min", "max"]),
         (least, request, request, request, ["min", "default request"]),
         (request, most, request, request, ["default request", "max"]),
-        (request, usual, request, request, ["default request", "default limit"]),
+        (
+            request,
+            usual,
+            request,
+            request,
+            ["default request", "default limit"],
+        ),
         (least, usual, usual, least, ["min", "default"]),
         (usual, most, usual, most, ["default", "max"]),
     ];

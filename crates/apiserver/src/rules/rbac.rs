@@ -26,7 +26,7 @@ pub(super) fn check(kind: &str, value: &Value, findings: &mut Findings) {
     );
     if selectors.is_empty() {
         let why = "at least one clusterRoleSelector required if aggregationRule is non-nil";
-        findings.required(&path, why);
+        findings.required(path, why);
     }
     for (index, selector) in selectors.iter().enumerate() {
         let before = findings.count();

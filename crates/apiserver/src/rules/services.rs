@@ -1,33 +1,33 @@
 //! Services.
 //!
 //! ```text
-//!   addresses and families ─► only if these are fine: type, ports, affinity, traffic
+//!   addresses and families (`check_place`) ─► only if these are fine: type, ports, affinity, traffic
 //! ```
 
 use std::net::IpAddr;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::findings::{Findings, entries, is_repeated, list, text};
-use crate::{naming, schema::Problem, trail::Trail};
+use crate::{internals, naming, schema::Problem, trail::Trail};
 
 const TYPES: [&str; 4] = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
 const BALANCERS_ONLY: &str = "may only be used when `type` is 'LoadBalancer'";
 const RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
 
-pub(super) fn check(service: &Value, old: Option<&Value>, findings: &mut Findings) {
-    let spec = &service["spec"];
-    let kind = text(&spec["type"]);
-    if kind != "ExternalName" {
+/// Its addresses: without them there is no service to speak of.
+pub(super) fn check_place(spec: &Value, findings: &mut Findings) {
+    if spec["type"] != "ExternalName" {
         check_addresses(spec, findings);
-        // Without addresses there is no service to speak of.
         if findings.is_empty() {
             check_families(spec, findings);
         }
-        if !findings.is_empty() {
-            return;
-        }
     }
+}
+
+pub(super) fn check(service: &Value, old: Option<&Value>, findings: &mut Findings) {
+    let spec = &service["spec"];
+    let kind = text(&spec["type"]);
     if let Some(old) = old {
         check_changes(spec, &old["spec"], findings);
     }
@@ -46,7 +46,11 @@ pub(super) fn check(service: &Value, old: Option<&Value>, findings: &mut Finding
     findings.labels("spec.selector", &spec["selector"]);
     check_affinity(spec, findings);
     for (index, address) in list(&spec["externalIPs"]).iter().map(text).enumerate() {
-        check_endpoint(address, &Trail::from_root("spec.externalIPs").item(index), findings);
+        check_endpoint(
+            address,
+            &Trail::from_root("spec.externalIPs").item(index),
+            findings,
+        );
     }
     findings.one_of("spec.type", &spec["type"], &TYPES);
     check_ports_together(spec, findings);
@@ -96,17 +100,21 @@ fn check_ports_together(spec: &Value, findings: &mut Findings) {
     let (ports, path) = (list(&spec["ports"]), Trail::from_root("spec.ports"));
     let node_port = |port: &Value| port["nodePort"].as_i64().filter(|number| *number != 0);
     if spec["type"] == "ClusterIP" {
-        for (index, _) in ports.iter().enumerate().filter(|(_, port)| node_port(port).is_some()) {
+        for (index, _) in ports
+            .iter()
+            .enumerate()
+            .filter(|(_, port)| node_port(port).is_some())
+        {
             let why = "may not be used when `type` is 'ClusterIP'";
             findings.forbidden(path.item(index).at("nodePort"), why);
         }
     }
     for (index, port) in ports.iter().enumerate() {
-        if is_repeated(ports, index, |port| (text(&port["protocol"]), port["port"].as_i64())) {
-            let shown = format!(
-                "{{\"Name\":\"\",\"Protocol\":{},\"AppProtocol\":null,\"Port\":{},\"TargetPort\":0,\"NodePort\":0}}",
-                port["protocol"], port["port"]
-            );
+        if is_repeated(ports, index, |port| {
+            (text(&port["protocol"]), port["port"].as_i64())
+        }) {
+            let same = json!({"protocol": port["protocol"], "port": port["port"]});
+            let shown = internals::shown("ServicePort", &same);
             findings.add(path.item(index), Problem::DuplicateText(shown));
         }
     }
@@ -144,7 +152,10 @@ pub(super) fn check_endpoint(address: &str, path: &Trail<'_>, findings: &mut Fin
     };
     for (bad, why) in [
         (ip.is_unspecified(), "may not be unspecified"),
-        (ip.is_loopback(), "may not be in the loopback range (127.0.0.0/8, ::1/128)"),
+        (
+            ip.is_loopback(),
+            "may not be in the loopback range (127.0.0.0/8, ::1/128)",
+        ),
         (
             link_local,
             "may not be in the link-local range (169.254.0.0/16, fe80::/10)",
@@ -169,10 +180,10 @@ fn check_addresses(spec: &Value, findings: &mut Findings) {
     let whole = || spec["clusterIPs"].clone();
     if first.is_empty() {
         if !all.is_empty() {
-            findings.invalid(&path, whole(), "must be empty when `clusterIP` is not specified");
+            findings.invalid(path, whole(), "must be empty when `clusterIP` is not specified");
         }
     } else if all.first().is_some_and(|address| text(address) != first) {
-        findings.invalid(&path, whole(), "first value must match `clusterIP`");
+        findings.invalid(path, whole(), "first value must match `clusterIP`");
     }
     let families = list(&spec["ipFamilies"]);
     for (index, family) in families.iter().enumerate() {
@@ -188,20 +199,24 @@ fn check_addresses(spec: &Value, findings: &mut Findings) {
     for (index, address) in all.iter().map(text).enumerate() {
         if index == 0 && address == "None" {
             if all.len() > 1 {
-                findings.invalid(&path, whole(), "'None' must be the first and only value");
+                findings.invalid(path, whole(), "'None' must be the first and only value");
             }
             continue;
         }
         findings.named(path.item(index), address, naming::address(address));
     }
     if all.len() > 2 {
-        findings.invalid(&path, whole(), "may only hold up to 2 values");
+        findings.invalid(path, whole(), "may only hold up to 2 values");
     }
     if findings.count() > before && all.len() <= 2 {
         return;
     }
     if all.len() == 2 && is_v6(&all[0]) == is_v6(&all[1]) {
-        findings.invalid(&path, whole(), "may specify no more than one IP for each IP family");
+        findings.invalid(
+            path,
+            whole(),
+            "may specify no more than one IP for each IP family",
+        );
     }
     if first != "None" {
         for (index, (address, family)) in all.iter().zip(families).enumerate() {
@@ -254,9 +269,17 @@ fn check_families(spec: &Value, findings: &mut Findings) {
         let why = "this cluster is not configured for dual-stack services";
         findings.invalid("spec.ipFamilyPolicy", policy, why);
     }
-    for (index, family) in families.iter().enumerate().filter(|(_, family)| **family != "IPv4") {
+    for (index, family) in families
+        .iter()
+        .enumerate()
+        .filter(|(_, family)| **family != "IPv4")
+    {
         let field = Trail::from_root("spec.ipFamilies");
-        findings.invalid(field.item(index), family.clone(), "not configured on this cluster");
+        findings.invalid(
+            field.item(index),
+            family.clone(),
+            "not configured on this cluster",
+        );
     }
 }
 
@@ -267,7 +290,7 @@ fn check_balancer(service: &Value, findings: &mut Findings) {
     if !ranges.is_empty() {
         let path = Trail::from_root("spec.LoadBalancerSourceRanges");
         if !is_balancer {
-            findings.forbidden(&path, BALANCERS_ONLY);
+            findings.forbidden(path, BALANCERS_ONLY);
         }
         for (index, range) in ranges.iter().map(|range| text(range).trim()).enumerate() {
             findings.named(path.item(index), range, naming::address_block(range));
@@ -277,7 +300,11 @@ fn check_balancer(service: &Value, findings: &mut Findings) {
         if !is_balancer {
             findings.forbidden(path.entry(RANGES), BALANCERS_ONLY);
         }
-        for range in text(ranges).split(',').map(str::trim).filter(|range| !range.is_empty()) {
+        for range in text(ranges)
+            .split(',')
+            .map(str::trim)
+            .filter(|range| !range.is_empty())
+        {
             findings.named(path.entry(RANGES), range, naming::address_block(range));
         }
     }
@@ -334,7 +361,8 @@ fn check_changes(spec: &Value, old: &Value, findings: &mut Findings) {
     let is = |spec: &Value, kind: &str| spec["type"] == kind;
     let headless = |spec: &Value| spec["clusterIP"] == "None";
     let (now, before) = (list(&spec["clusterIPs"]), list(&old["clusterIPs"]));
-    if !is(spec, "ExternalName") && !is(old, "ExternalName") && !(headless(spec) && headless(old)) {
+    let no_address = is(spec, "ExternalName") || is(old, "ExternalName") || (headless(spec) && headless(old));
+    if !no_address {
         for (index, _) in now
             .iter()
             .zip(before)

@@ -4,8 +4,11 @@ use std::net::IpAddr;
 
 use serde_json::Value;
 
-use super::findings::{Findings, list, text};
-use crate::{naming, trail::Trail};
+use super::{
+    findings::{Findings, entries, list, text},
+    nodes,
+};
+use crate::{naming, schema::quantity, trail::Trail};
 
 /// The numbers of a kind's status that cannot be negative.
 fn counts(kind: (&str, &str)) -> &'static [&'static str] {
@@ -89,15 +92,52 @@ pub(super) fn check(kind: (&str, &str), object: &Value, findings: &mut Findings)
             findings.invalid(path.at(key), number(key), why);
         }
         if *key == "availableReplicas" && number(key) > number("readyReplicas") {
-            findings.invalid(path.at(key), number(key), "cannot be greater than readyReplicas");
+            let why = match kind {
+                ("apps", "StatefulSet") => "cannot be greater than status.readyReplicas",
+                _ => "cannot be greater than readyReplicas",
+            };
+            findings.invalid(path.at(key), number(key), why);
         }
     }
     match kind {
+        ("", "Pod") => check_pod(status, findings),
+        ("", "Node") => nodes::check_status(status, findings),
         ("", "Service") => check_balancer(object, findings),
+        ("", "PersistentVolumeClaim") => {
+            for (name, amount) in entries(&status["capacity"]) {
+                let nanos = quantity::nanos(amount).unwrap_or(0);
+                if nanos < 0 {
+                    let value = i64::try_from(nanos / 1_000_000_000).unwrap_or(i64::MIN);
+                    let why = "must be a valid resource quantity";
+                    findings.invalid(path.at("capacity").entry(name), value, why);
+                }
+            }
+        }
+        ("batch", "Job") if !status["ready"].is_null() && number("ready") > number("active") => {
+            let why = "cannot set more ready pods than active";
+            findings.invalid(path.at("ready"), number("ready"), why);
+        }
         ("networking.k8s.io", "Ingress") => {
             check_entries(&status["loadBalancer"]["ingress"], findings);
         }
         _ => {}
+    }
+}
+
+fn check_pod(status: &Value, findings: &mut Findings) {
+    let node = text(&status["nominatedNodeName"]);
+    if !node.is_empty() {
+        findings.named("status.nominatedNodeName", node, naming::subdomain(node));
+    }
+    let path = Trail::from_root("status.podIPs");
+    for (index, entry) in list(&status["podIPs"]).iter().enumerate() {
+        let ip = text(&entry["ip"]);
+        findings.named(path.item(index), ip, naming::address(ip));
+    }
+    let path = Trail::from_root("status.conditions");
+    for (index, condition) in list(&status["conditions"]).iter().enumerate() {
+        let kind = text(&condition["type"]);
+        findings.named(path.item(index).at("Type"), kind, naming::qualified(kind));
     }
 }
 

@@ -57,7 +57,10 @@ pub(super) fn check(kind: &str, value: &Value, findings: &mut Findings) {
 }
 
 fn check_volume(spec: &Value, findings: &mut Findings) {
-    check_access_modes(spec, "", &Trail::from_root("spec.accessModes"), findings);
+    if list(&spec["accessModes"]).is_empty() {
+        findings.required("spec.accessModes", "");
+    }
+    check_access_modes(spec, &Trail::from_root("spec.accessModes"), findings);
     let capacity = &spec["capacity"];
     if capacity.as_object().is_none_or(serde_json::Map::is_empty) {
         findings.required("spec.capacity", "");
@@ -94,23 +97,23 @@ pub(super) fn source(spec: &Value) -> Vec<(&String, &Value)> {
 /// What a claim asks for, or a template of claims.
 pub(super) fn check_claim(spec: &Value, path: &Trail<'_>, findings: &mut Findings) {
     let remark = "at least 1 access mode is required";
-    check_access_modes(spec, remark, &path.at("accessModes"), findings);
+    if list(&spec["accessModes"]).is_empty() {
+        findings.required(path.at("accessModes"), remark);
+    }
     findings.selector(&path.at("selector"), &spec["selector"]);
+    check_access_modes(spec, &path.at("accessModes"), findings);
     let requests = &spec["resources"]["requests"];
     let resources = path.at("resources");
     let storage = resources.entry("storage");
     if requests.get("storage").is_none() {
-        findings.required(&storage, "");
+        findings.required(storage, "");
     }
     check_storage(requests, &storage, findings);
     check_shared(spec, path, findings);
 }
 
-fn check_access_modes(spec: &Value, remark: &str, path: &Trail<'_>, findings: &mut Findings) {
+fn check_access_modes(spec: &Value, path: &Trail<'_>, findings: &mut Findings) {
     let modes = list(&spec["accessModes"]);
-    if modes.is_empty() {
-        findings.required(path, remark);
-    }
     for mode in modes {
         findings.one_of(path, mode, &ACCESS_MODES);
     }
@@ -132,7 +135,11 @@ fn check_shared(spec: &Value, path: &Trail<'_>, findings: &mut Findings) {
     if !class.is_empty() {
         findings.named(path.at("storageClassName"), class, naming::subdomain(class));
     }
-    findings.one_of_if_given(path.at("volumeMode"), &spec["volumeMode"], &["Block", "Filesystem"]);
+    findings.one_of_if_given(
+        path.at("volumeMode"),
+        &spec["volumeMode"],
+        &["Block", "Filesystem"],
+    );
 }
 
 pub(super) fn check_priority_class(class: &Value, findings: &mut Findings) {

@@ -26,7 +26,7 @@ mod problem;
 mod properties;
 mod prune;
 pub(crate) mod quantity;
-mod time;
+pub(crate) mod time;
 mod validate;
 
 use std::{collections::HashMap, sync::Arc};
@@ -148,6 +148,10 @@ impl PatchStrategy {
 }
 
 #[derive(Debug, Default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent facts about a schema, each read in one place"
+)]
 pub(crate) struct Node {
     /// What Go calls the struct that a built-in kind's schema stands for (`PodSpec`).
     name: Option<Box<str>>,
@@ -516,7 +520,7 @@ impl<'a> View<'a> {
 
     /// Whether it holds an object of some other kind, of which nothing is known.
     pub(crate) fn is_raw(self) -> bool {
-        self.facts().name.as_deref() == Some("io.k8s.apimachinery.pkg.runtime.RawExtension")
+        self.facts().name.as_deref() == Some("RawExtension")
     }
 
     /// Whether it says nothing of what its values look like.

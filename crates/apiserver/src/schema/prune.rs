@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::View;
+use crate::trail::Trail;
 
 /// What every resource has, whether its schema says so or not.
 const META: [&str; 3] = ["apiVersion", "kind", "metadata"];
@@ -11,7 +12,7 @@ const META: [&str; 3] = ["apiVersion", "kind", "metadata"];
 /// what went, in order.
 pub(crate) fn prune_object(schema: View<'_>, object: &mut Map<String, Value>) -> Vec<String> {
     let mut unknown = Vec::new();
-    fields(schema, object, "", true, &mut unknown);
+    fields(schema, object, &Trail::Root, true, &mut unknown);
     unknown.sort_unstable();
     unknown
 }
@@ -19,18 +20,18 @@ pub(crate) fn prune_object(schema: View<'_>, object: &mut Map<String, Value>) ->
 /// Removes what the schema of a part of a resource does not describe. Returns the paths of what went, in order.
 pub(crate) fn prune(schema: View<'_>, value: &mut Value) -> Vec<String> {
     let mut unknown = Vec::new();
-    walk(Some(schema), value, "", &mut unknown);
+    walk(Some(schema), value, &Trail::Root, &mut unknown);
     unknown.sort_unstable();
     unknown
 }
 
-fn walk(schema: Option<View<'_>>, value: &mut Value, path: &str, unknown: &mut Vec<String>) {
+fn walk(schema: Option<View<'_>>, value: &mut Value, path: &Trail<'_>, unknown: &mut Vec<String>) {
     let open = schema.is_some_and(View::is_open);
     match value {
         Value::Object(object) => match schema {
             Some(schema) => fields(schema, object, path, schema.facts().embedded, unknown),
             None => {
-                unknown.extend(object.keys().map(|name| join(path, name)));
+                unknown.extend(object.keys().map(|name| path.at(name).to_string()));
                 object.clear();
             }
         },
@@ -38,7 +39,7 @@ fn walk(schema: Option<View<'_>>, value: &mut Value, path: &str, unknown: &mut V
         Value::Array(items) => {
             let inner = schema.and_then(View::items);
             for (index, item) in items.iter_mut().enumerate() {
-                walk(inner, item, &format!("{path}[{index}]"), unknown);
+                walk(inner, item, &path.item(index), unknown);
             }
         }
         _ => {}
@@ -46,10 +47,10 @@ fn walk(schema: Option<View<'_>>, value: &mut Value, path: &str, unknown: &mut V
 }
 
 /// The items of a list that keeps what is unknown keep it too; only what is described inside is pruned.
-fn open_items(schema: Option<View<'_>>, items: &mut [Value], path: &str, unknown: &mut Vec<String>) {
+fn open_items(schema: Option<View<'_>>, items: &mut [Value], path: &Trail<'_>, unknown: &mut Vec<String>) {
     let Some(schema) = schema else { return };
     for (index, item) in items.iter_mut().enumerate() {
-        let here = format!("{path}[{index}]");
+        let here = path.item(index);
         match item {
             Value::Object(object) => described(schema, object, &here, schema.facts().embedded, unknown),
             Value::Array(items) => open_items(schema.items(), items, &here, unknown),
@@ -61,7 +62,7 @@ fn open_items(schema: Option<View<'_>>, items: &mut [Value], path: &str, unknown
 fn fields(
     schema: View<'_>,
     object: &mut Map<String, Value>,
-    path: &str,
+    path: &Trail<'_>,
     is_resource: bool,
     unknown: &mut Vec<String>,
 ) {
@@ -69,7 +70,7 @@ fn fields(
         object.retain(|name, _| {
             let known = (is_resource && META.contains(&&**name)) || schema.field(name).is_some();
             if !known {
-                unknown.push(join(path, name));
+                unknown.push(path.at(name).to_string());
             }
             known
         });
@@ -81,7 +82,7 @@ fn fields(
 fn described(
     schema: View<'_>,
     object: &mut Map<String, Value>,
-    path: &str,
+    path: &Trail<'_>,
     is_resource: bool,
     unknown: &mut Vec<String>,
 ) {
@@ -91,16 +92,8 @@ fn described(
         }
         if let Some(inner) = schema.field(name) {
             let said = Some(inner).filter(|inner| !inner.is_unsaid());
-            walk(said, field, &join(path, name), unknown);
+            walk(said, field, &path.at(name), unknown);
         }
-    }
-}
-
-fn join(path: &str, name: &str) -> String {
-    if path.is_empty() {
-        name.to_owned()
-    } else {
-        format!("{path}.{name}")
     }
 }
 

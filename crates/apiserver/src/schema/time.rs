@@ -42,6 +42,16 @@ pub(crate) fn canonical(text: &str, precision: Precision) -> Result<String, Stri
         }
         rest = &rest[part.len()..];
     }
+    // What is counted in millionths says how many there are.
+    if precision == Precision::Micros {
+        let digits = rest.get(1..7).filter(|_| rest.starts_with('.'));
+        if !digits.is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_digit())) {
+            return Err(refuse(rest, ".000000"));
+        }
+        if rest[7..].starts_with(|c: char| c.is_ascii_digit()) {
+            return Err(refuse(&rest[7..], "Z07:00"));
+        }
+    }
     let time: Timestamp = text.parse().map_err(|_| refuse(rest, "Z07:00"))?;
     Ok(match precision {
         Precision::Seconds => time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
@@ -62,17 +72,22 @@ mod tests {
                 "2019-12-31T22:00:00Z",
             ),
             (
-                "2020-01-01T00:00:00Z",
-                Precision::Micros,
-                "2020-01-01T00:00:00.000000Z",
-            ),
-            (
-                "2020-01-01T00:00:00.1234567Z",
+                "2020-01-01T00:00:00.123456+00:00",
                 Precision::Micros,
                 "2020-01-01T00:00:00.123456Z",
             ),
         ] {
             assert_eq!(canonical(given, precision).as_deref(), Ok(form));
+        }
+        for short_or_long in [
+            "2020-01-01T00:00:00Z",
+            "2020-01-01T00:00:00.1234567Z",
+            "2020-01-01T00:00:00.12",
+        ] {
+            assert!(
+                canonical(short_or_long, Precision::Micros).is_err(),
+                "{short_or_long}"
+            );
         }
         assert_eq!(
             canonical("x", Precision::Seconds).unwrap_err(),

@@ -12,6 +12,7 @@ use crate::{
     admission::Accounts,
     auth::{Door, Guard, Modes, Policy, Signatures, User},
     limits,
+    logs::Printed,
     media::Encoding,
     registry::Registry,
     request::Target,
@@ -123,6 +124,7 @@ impl Builder {
             definitions: parking_lot::Mutex::new(()),
             allotting: parking_lot::Mutex::new(()),
             accounts: self.accounts,
+            printed: Printed::default(),
         });
         api.start();
         let door = Door::Trusted(Arc::new(User::administrator()));

@@ -1,7 +1,7 @@
 //! What the server tells of itself: discovery, the schemas' documents, its version and its health.
 
 use bytes::Bytes;
-use http::{HeaderValue, Response, header, request::Parts};
+use http::{HeaderValue, Response, StatusCode, header, request::Parts};
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -136,12 +136,23 @@ impl Form {
 /// A document of `/openapi/v3`: for ever the same under its hash, and found by its path alone too.
 pub(super) fn openapi_document(catalogue: &Catalogue, parts: &Parts) -> Response<Body> {
     let path = parts.uri.path().trim_start_matches(OPENAPI);
+    let offers = accept::offers(&parts.headers);
+    let taken =
+        |offer: &accept::Offer<'_>| matches!(offer.media, "application/json" | "application/*" | "*/*");
+    if !offers.is_empty() && !offers.iter().any(taken) {
+        let mut response = with_body(406, "", Body::whole(Bytes::new()));
+        let vary = HeaderValue::from_static("Accept");
+        response.headers_mut().insert(header::VARY, vary);
+        return response;
+    }
     let Some(document) = openapi::find(catalogue, path) else {
         return with_body(404, "", Body::whole(Bytes::new()));
     };
     match Query::parse(parts.uri.query()).text("hash") {
         Some(hash) if hash != document.hash => {
-            let mut response = json_response(301, Bytes::new());
+            let mut response = tagged(&document, parts);
+            *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
+            *response.body_mut() = Body::whole(Bytes::new());
             let location = format!("{OPENAPI}{path}?hash={}", document.hash);
             let location = HeaderValue::from_str(&location).expect("the path was found in the catalogue");
             response.headers_mut().insert(header::LOCATION, location);
@@ -186,16 +197,14 @@ pub(super) fn whole_openapi(catalogue: &Catalogue, parts: &Parts) -> Response<Bo
     } else {
         forms.next()
     };
-    let Some(form) = form else {
-        let mut response = with_body(406, "", Body::whole(Bytes::new()));
-        response
-            .headers_mut()
-            .insert(header::VARY, HeaderValue::from_static("Accept"));
-        return response;
+    let mut response = match form {
+        Some(form) => tagged(&openapi::whole(catalogue, form), parts),
+        None => with_body(406, "", Body::whole(Bytes::new())),
     };
-    let mut response = tagged(&openapi::whole(catalogue, form), parts);
-    if form == openapi::Form::Protobuf {
-        let headers = response.headers_mut();
+    let headers = response.headers_mut();
+    headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+    headers.append(header::VARY, HeaderValue::from_static("Accept"));
+    if form == Some(openapi::Form::Protobuf) {
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROTOBUF));
     }
     response

@@ -14,7 +14,7 @@ use std::{
 
 use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
-use http::{HeaderValue, Method, Request, Response, header, request::Parts};
+use http::{HeaderName, HeaderValue, Method, Request, Response, header, request::Parts};
 
 pub use builder::Builder;
 use respond::{refusal, warn};
@@ -23,12 +23,16 @@ use windlass_rights::Access;
 use crate::{
     auth::{Caller, Door, Peer, User},
     body::Body,
-    limits,
+    gzip, limits,
+    logs::Logs,
     media::Encoding,
     request::Query,
     status::Status,
     verbs::Api,
 };
+
+/// What a request and its answer are called in logs, by the client or else by the server.
+const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
 /// The state that all clones of a server, and all its open watches, share.
 pub(crate) type Shared = Arc<Api>;
@@ -60,6 +64,11 @@ impl Server {
         Builder::default()
     }
 
+    /// What the containers of its pods print: nobody runs them here, so that whoever does must say.
+    pub fn logs(&self) -> Logs {
+        Logs::new(self.api.clone())
+    }
+
     /// The same server, asked by this user: no proof is needed, but with [`Builder::rbac`] the rights are.
     #[must_use]
     pub fn as_user(&self, user: User) -> Self {
@@ -74,6 +83,11 @@ impl Server {
     #[must_use]
     pub fn guarded(&self) -> Self {
         self.behind(Peer::Unknown)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn api(&self) -> &Shared {
+        &self.api
     }
 
     /// The same server for whoever is at the other end of a connection. Without RBAC, nobody is asked for proof.
@@ -106,6 +120,14 @@ impl Server {
             let encoding = Encoding::of_refusal(&parts.headers);
             refusal(&status, encoding)
         });
+        let audit_id = parts.headers.get(AUDIT_ID).cloned();
+        let audit_id = audit_id.or_else(|| HeaderValue::from_str(&self.api.world.audit_id()).ok());
+        if let Some(audit_id) = audit_id {
+            response.headers_mut().insert(AUDIT_ID, audit_id);
+        }
+        if gzip::is_taken(&parts.headers) && !parts.uri.path().starts_with(documents::OPENAPI) {
+            response = gzip::packed(response);
+        }
         if parts.method == Method::HEAD {
             *response.body_mut() = Body::whole(Bytes::new());
         }

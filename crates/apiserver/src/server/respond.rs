@@ -5,11 +5,11 @@ use http::{HeaderValue, Response, StatusCode, header};
 
 use crate::{
     body::Body,
+    listing::{ListBody, Shown},
     media::Encoding,
     request::Target,
     status::Status,
-    verbs::{Answer, Api, ListBody},
-    versions,
+    verbs::{Answer, Api},
     view::View,
 };
 
@@ -33,25 +33,16 @@ impl Api {
                 }
                 response
             }
-            Answer::List(page) if (wanted, view) == (Encoding::Json, View::Object) => {
-                with_body(200, "", Body::list(ListBody::new(resource, page)))
-            }
             Answer::List(page) => {
-                let objects = page.entries.iter().map(|entry| {
-                    let mut object = versions::shown_entry(entry, resource).object.decode();
-                    // In lists of built-in kinds the items leave their type to the list.
-                    if view == View::Object && !resource.custom {
-                        object
-                            .fields_mut()
-                            .retain(|key, _| !matches!(&**key, "kind" | "apiVersion"));
-                    }
-                    object.into_value()
-                });
-                let list = view.list(resource, &page.metadata(resource), objects, now);
-                json_response(200, wanted.encode(list.to_string().into())?)
+                let shown = Shown {
+                    view,
+                    encoding: wanted,
+                    now,
+                };
+                with_body(200, "", Body::list(ListBody::new(resource, page, shown)))
             }
             Answer::Watch(stream) => with_body(200, "", Body::watch(*stream)),
-            Answer::Text(text) => return Ok(with_body(200, "text/plain", Body::whole(text))),
+            Answer::Text(text) => return Ok(with_body(200, "text/plain", Body::stream(text))),
             Answer::Nothing => return Ok(with_body(204, "", Body::whole(Bytes::new()))),
         };
         if let Some(deprecation) = resource.strategy.deprecation {
@@ -78,6 +69,9 @@ pub(super) fn refusal(status: &Status, encoding: Encoding) -> Response<Body> {
     let mut response = with_body(status.code, encoding.content_type(), Body::whole(body));
     if let Some(seconds) = status.retry_after() {
         response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+    }
+    for warning in &status.warnings {
+        warn(&mut response, warning);
     }
     response
 }

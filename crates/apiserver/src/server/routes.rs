@@ -197,7 +197,11 @@ impl Server {
                 }
             }
             Verb::Create | Verb::Update | Verb::Patch => {
-                let options = write_options("UpdateOptions")?;
+                let options = write_options(match verb {
+                    Verb::Create => "CreateOptions",
+                    Verb::Patch => "PatchOptions",
+                    _ => "UpdateOptions",
+                })?;
                 let input = if verb == Verb::Patch {
                     Input::Patch(
                         collect(body).await?,

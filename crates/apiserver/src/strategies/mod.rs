@@ -2,12 +2,13 @@
 //! what the server generates, what a change may not touch.
 
 mod pods;
+mod runtime_class;
 mod services;
 mod workloads;
 
 use serde_json::{Map, Value, json};
 
-use crate::{crd, object::Object, registry::Resource};
+use crate::{crd, object::Object, registry::Resource, status::Status};
 
 /// What the server fills in as soon as it has read an object, so that its writer comes to own it.
 pub(crate) fn default(resource: &Resource, object: &mut Object) {
@@ -61,11 +62,14 @@ pub(crate) fn named(resource: &Resource, object: &mut Object) {
     }
 }
 
-/// What a new object shows once it has passed all checks.
-pub(crate) fn complete(resource: &Resource, object: &mut Object) {
-    if (&*resource.group, &*resource.kind) == ("batch", "Job") {
-        workloads::label_job(object);
+/// What a new object shows once it has passed all checks, and what is refused only then.
+pub(crate) fn complete(resource: &Resource, object: &mut Object) -> Result<(), Status> {
+    match (&*resource.group, &*resource.kind) {
+        ("batch", "Job") => workloads::label_job(object),
+        ("", "Pod") => runtime_class::check_overhead(resource, object)?,
+        _ => {}
     }
+    Ok(())
 }
 
 /// What a change leaves as it was.
@@ -74,6 +78,12 @@ pub(crate) fn prepare_update(resource: &Resource, object: &mut Object, old: &Obj
         ("apps", "DaemonSet") => workloads::count_template(object, Some(old)),
         ("coordination.k8s.io", "Lease") => drop_disabled(object),
         ("", "Service") => services::carry_over(object, old),
+        // What was asked for stays, and who asked; the rest changes through parts of its own.
+        ("certificates.k8s.io", "CertificateSigningRequest") => {
+            if let Some(spec) = old.fields().get("spec") {
+                object.fields_mut().insert("spec".into(), spec.clone());
+            }
+        }
         // Its finalizers change through `finalize` alone.
         ("", "Namespace") => {
             if let Some(spec) = old.fields().get("spec") {

@@ -94,7 +94,10 @@ impl Api {
             ..WriteOptions::own()
         };
         self.modify(&one, &options, Generation::Stays, |budget| {
-            self.take_disruption(budget, &target.name)
+            let before = budget.clone();
+            self.take_disruption(budget, &target.name)?;
+            self.account_for(&one.resource, "status", &options, budget, &before);
+            Ok(())
         })?;
         Ok(())
     }

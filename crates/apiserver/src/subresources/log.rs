@@ -1,11 +1,14 @@
 //! `pods/log`: what a pod's containers have printed.
 
-use bytes::Bytes;
+use futures::StreamExt;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use crate::{
+    logs::Wanted,
+    registry::Resource,
     request::{Query, Target},
-    schema::{FieldError, Problem},
+    schema::{FieldError, Problem, time},
     status::Status,
     verbs::{Answer, Api},
 };
@@ -14,6 +17,7 @@ impl Api {
     /// A container's log. Before the pod is on a node there is none; after that, whoever runs it would have it.
     pub(crate) fn log(&self, target: &Target, query: &Query) -> Result<Answer, Status> {
         check(query, &target.name)?;
+        let wanted = self.wanted(query)?;
         let pod = self.current(target)?.object.decode();
         let spec = pod.fields().get("spec").unwrap_or(&Value::Null);
         let names = |list: &str| -> Vec<String> {
@@ -26,7 +30,8 @@ impl Api {
             .into_iter()
             .flat_map(names)
             .collect();
-        match query.text("container") {
+        let container = query.text("container");
+        match container {
             Some(name) if !all.iter().any(|known| known == name) => {
                 return Err(Status::bad_request(format!(
                     "container {name} is not valid for pod {}",
@@ -45,8 +50,47 @@ impl Api {
         if pod.text_at("spec.nodeName").is_empty() {
             return Ok(Answer::Nothing);
         }
-        Ok(Answer::Text(Bytes::new()))
+        let container = container.or(all.first().map(String::as_str)).unwrap_or_default();
+        let text = self.printed.read(pod.meta("uid"), container, &wanted);
+        let text = text.ok_or_else(|| {
+            Status::bad_request(format!(
+                "previous terminated container {container:?} in pod {:?} not found",
+                &*target.name
+            ))
+        })?;
+        Ok(Answer::Text(
+            text.filter(|piece| std::future::ready(!piece.is_empty())).boxed(),
+        ))
     }
+
+    fn wanted(&self, query: &Query) -> Result<Wanted, Status> {
+        let count = |key: &str| -> Result<Option<usize>, Status> {
+            Ok(query.number(key)?.and_then(|number| usize::try_from(number).ok()))
+        };
+        let ago = query.number("sinceSeconds")?.map(SignedDuration::from_secs);
+        let since = ago.and_then(|ago| self.world.now().checked_sub(ago).ok());
+        Ok(Wanted {
+            follow: query.flag("follow"),
+            previous: query.flag("previous"),
+            timestamps: query.flag("timestamps"),
+            tail: count("tailLines")?,
+            since: since.or(since_time(query)?),
+            bytes: count("limitBytes")?,
+        })
+    }
+}
+
+fn since_time(query: &Query) -> Result<Option<Timestamp>, Status> {
+    let Some(text) = query.text("sinceTime") else {
+        return Ok(None);
+    };
+    let canonical = time::canonical(text, time::Precision::Seconds).map_err(Status::bad_request)?;
+    Ok(canonical.parse().ok())
+}
+
+/// Whether objects of the resource print anything.
+pub(crate) fn has_log(resource: &Resource) -> bool {
+    resource.subresource("log").is_some()
 }
 
 fn check(query: &Query, pod: &str) -> Result<(), Status> {
@@ -60,5 +104,19 @@ fn check(query: &Query, pod: &str) -> Result<(), Status> {
             return Err(Status::invalid("", "PodLogOptions", pod, &[error]));
         }
     }
-    Ok(())
+    let forbidden = if query.text("stream").is_some() {
+        Some(("stream", "may not be specified"))
+    } else if query.text("sinceSeconds").is_some() && query.text("sinceTime").is_some() {
+        let why = "at most one of `sinceTime` or `sinceSeconds` may be specified";
+        Some(("[]", why))
+    } else {
+        None
+    };
+    match forbidden {
+        Some((field, why)) => {
+            let error = FieldError::new(field, Problem::Forbidden(why.into()));
+            Err(Status::invalid("", "PodLogOptions", pod, &[error]))
+        }
+        None => Ok(()),
+    }
 }

@@ -20,6 +20,7 @@ use crate::{
     verbs::{Answer, Api, WriteOptions, check_body_kind},
 };
 
+pub(crate) use log::has_log;
 pub(crate) use scale::ScalePaths;
 
 /// The body of a request for a subresource, read as far as its verb says.
@@ -77,9 +78,7 @@ impl Api {
             ("scale", Verb::Patch, Input::Patch(body, kind)) => self.patch_scale(of(body), *kind),
             ("binding", Verb::Create, Input::Object(body, encoding)) => self.bind(of(body), *encoding),
             ("eviction", Verb::Create, Input::Object(body, encoding)) => self.evict(of(body), *encoding),
-            ("token", Verb::Create, Input::Object(body, encoding)) => {
-                self.request_token(of(body), *encoding)
-            }
+            ("token", Verb::Create, Input::Object(body, encoding)) => self.request_token(of(body), *encoding),
             _ => Err(Status::no_such_resource()),
         }
     }

@@ -13,7 +13,7 @@ use crate::{
     schema::{FieldError, Problem},
     selector::LabelSelector,
     status::Status,
-    verbs::{Answer, Api, Generation},
+    verbs::{Answer, Api, Configuration, Generation},
 };
 
 /// Where a kind keeps what its scale shows, as JSON pointers.
@@ -71,12 +71,31 @@ impl Api {
     }
 
     pub(super) fn patch_scale(&self, request: Request<'_>, kind: PatchKind) -> Result<Answer, Status> {
+        if kind == PatchKind::Apply {
+            return self.apply_scale(request);
+        }
         let (patch, _) = kind.decode(request.body)?;
         self.set_scale(request, |mut scale| {
             // A scale has no lists: a strategic merge of it is a plain one.
             patch.apply(None, &mut scale)?;
             Ok(scale)
         })
+    }
+
+    /// Applies a configuration of the scale.
+    fn apply_scale(&self, request: Request<'_>) -> Result<Answer, Status> {
+        let (target, options) = (request.target, request.options);
+        let resource = &target.resource;
+        let config = Configuration::read(request.body)?.config;
+        let changed = self.modify(target, options, Generation::Counts, |object| {
+            let (current, unset) = current(object, resource)?;
+            let (wanted, account) =
+                self.applied_scale(resource, options, object.account(), &current, &config)?;
+            take(object, target, &wanted, unset)?;
+            object.set_account(account);
+            Ok(())
+        })?;
+        Ok(Answer::value(200, &scale(&changed, resource)))
     }
 
     /// Writes the number that `change` makes of the current scale into the object.
@@ -87,51 +106,60 @@ impl Api {
     ) -> Result<Answer, Status> {
         let (target, options) = (request.target, request.options);
         let resource = &target.resource;
-        let paths = ScalePaths::of(resource);
-        let entry = self.modify(target, options, Generation::Counts, |object| {
-            let mut current = scale(object, resource);
-            let unset = resource.custom
-                && Value::Object(object.fields().clone())
-                    .pointer(&paths.wanted)
-                    .is_none();
-            if unset {
-                check_paths(object, resource)?;
-                current["spec"]["replicas"] = UNSET.into();
-            }
-            let wanted = change(current)?;
-            let name = wanted["metadata"]["name"].as_str().unwrap_or_default();
-            if !name.is_empty() && *name != *target.name {
-                return Err(Status::bad_request(format!(
-                    "the name of the object ({name}) does not match the name on the URL ({})",
-                    target.name
-                )));
-            }
-            let said = wanted["metadata"]["resourceVersion"].as_str().unwrap_or_default();
-            if !said.is_empty() && said != object.meta("resourceVersion") {
-                return Err(Status::modified(resource, &target.name));
-            }
-            let replicas = wanted["spec"]["replicas"].as_i64().unwrap_or(0);
-            if unset && replicas == UNSET {
-                return Err(Status::bad_request(format!(
-                    "the spec replicas field {:?} cannot be empty",
-                    paths.wanted.replace('/', ".")
-                )));
-            }
-            // A custom resource is checked as a whole, in other words.
-            if replicas < 0 && !resource.custom {
-                let problem = Problem::Invalid(replicas.into(), "must be greater than or equal to 0".into());
-                let errors = [FieldError::new("spec.replicas", problem)];
-                return Err(Status::invalid("autoscaling", "Scale", &target.name, &errors));
-            }
+        let changed = self.modify(target, options, Generation::Counts, |object| {
+            let (current, unset) = current(object, resource)?;
             let before = scale(object, resource);
-            set(object.fields_mut(), &paths.wanted, replicas.into());
+            take(object, target, &change(current)?, unset)?;
             let after = scale(object, resource);
             let account = self.account_for_scale(resource, options, object.account(), [&before, &after]);
             object.set_account(account);
             Ok(())
         })?;
-        Ok(Answer::value(200, &scale(&entry, resource)))
+        Ok(Answer::value(200, &scale(&changed, resource)))
     }
+}
+
+/// The scale of an object as a change begins with it, and whether the object says no number.
+fn current(object: &Object, resource: &Resource) -> Result<(Value, bool), Status> {
+    let mut current = scale(object, resource);
+    let unset = resource.custom && object.tree().pointer(&ScalePaths::of(resource).wanted).is_none();
+    if unset {
+        check_paths(object, resource)?;
+        current["spec"]["replicas"] = UNSET.into();
+    }
+    Ok((current, unset))
+}
+
+/// Writes the number that a scale asks for into its object.
+fn take(object: &mut Object, target: &Target, wanted: &Value, unset: bool) -> Result<(), Status> {
+    let resource = &target.resource;
+    let paths = ScalePaths::of(resource);
+    let name = wanted["metadata"]["name"].as_str().unwrap_or_default();
+    if !name.is_empty() && *name != *target.name {
+        return Err(Status::bad_request(format!(
+            "the name of the object ({name}) does not match the name on the URL ({})",
+            target.name
+        )));
+    }
+    let said = wanted["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+    if !said.is_empty() && said != object.meta("resourceVersion") {
+        return Err(Status::modified(resource, &target.name));
+    }
+    let replicas = wanted["spec"]["replicas"].as_i64().unwrap_or(0);
+    if unset && replicas == UNSET {
+        return Err(Status::bad_request(format!(
+            "the spec replicas field {:?} cannot be empty",
+            paths.wanted.replace('/', ".")
+        )));
+    }
+    // A custom resource is checked as a whole, in other words.
+    if replicas < 0 && !resource.custom {
+        let problem = Problem::Invalid(replicas.into(), "must be greater than or equal to 0".into());
+        let errors = [FieldError::new("spec.replicas", problem)];
+        return Err(Status::invalid("autoscaling", "Scale", &target.name, &errors));
+    }
+    set(object.fields_mut(), &paths.wanted, replicas.into());
+    Ok(())
 }
 
 /// The number that stands for none while a patch is applied.

@@ -15,18 +15,45 @@ use crate::{
     world::rfc3339,
 };
 
+/// What is asked for.
+const GROUP: &str = "authentication.k8s.io";
+const KIND: &str = "TokenRequest";
+
 /// How long a token is good for where the client does not say, and at least.
 const DEFAULT_SECONDS: i64 = 3600;
 const LEAST_SECONDS: i64 = 600;
 
+/// What the kubelet asks for, and what it gets instead.
+const KUBELET_SECONDS: i64 = 3607;
+const YEAR_SECONDS: i64 = 365 * 24 * 3600;
+
 impl Api {
     pub(super) fn request_token(&self, request: Request<'_>, encoding: Encoding) -> Result<Answer, Status> {
         let target = request.target;
-        let wanted = request.read(encoding, "authentication.k8s.io", "TokenRequest")?;
+        let wanted = request.read(encoding, GROUP, KIND)?;
+        let said = |key: &str| wanted["metadata"][key].as_str().unwrap_or_default();
+        if !said("namespace").is_empty() && *said("namespace") != *target.namespace {
+            return Err(Status::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
+        }
+        if !said("name").is_empty() && *said("name") != *target.name {
+            let why = "must match the service account name if specified";
+            let problem = Problem::Invalid(said("name").into(), why.into());
+            let errors = [FieldError::new("metadata.name", problem)];
+            return Err(Status::invalid(GROUP, KIND, &target.name, &errors));
+        }
         let spec = &wanted["spec"];
         let seconds = spec["expirationSeconds"].as_i64().unwrap_or(DEFAULT_SECONDS);
         check_seconds(seconds)?;
         let account = self.current(target)?.object.decode();
+        if !said("uid").is_empty() && said("uid") != account.meta("uid") {
+            return Err(Status::token_conflict(
+                &target.name,
+                said("uid"),
+                account.meta("uid"),
+            ));
+        }
         let mut about = json!({
             "namespace": account.namespace(),
             "serviceaccount": {"name": account.name(), "uid": account.meta("uid")},
@@ -40,10 +67,18 @@ impl Api {
             _ => json!([ISSUER]),
         };
         let now = self.world.now();
-        let expires = now + std::time::Duration::from_secs(seconds.unsigned_abs());
+        let later = |seconds: i64| now + std::time::Duration::from_secs(seconds.unsigned_abs());
+        let expires = later(seconds);
+        // The kubelet asks for exactly this, for pods that may have been written before tokens ended: they are given a year
+        // and a warning.
+        let mut end = expires;
+        if seconds == KUBELET_SECONDS && about.get("pod").is_some() && audiences == json!([ISSUER]) {
+            about["warnafter"] = expires.as_second().into();
+            end = later(YEAR_SECONDS);
+        }
         let token = self.guard.signatures.sign(&json!({
             "aud": audiences,
-            "exp": expires.as_second(),
+            "exp": end.as_second(),
             "iat": now.as_second(),
             "iss": ISSUER,
             "jti": self.world.uid(),
@@ -51,17 +86,24 @@ impl Api {
             "nbf": now.as_second(),
             "sub": format!("system:serviceaccount:{}:{}", account.namespace(), account.name()),
         }));
+        let mut metadata = match &wanted["metadata"] {
+            Value::Object(said) => said.clone(),
+            _ => serde_json::Map::new(),
+        };
+        for (key, value) in [
+            ("name", account.name()),
+            ("namespace", account.namespace()),
+            ("uid", account.meta("uid")),
+            ("creationTimestamp", &self.world.now_text()),
+        ] {
+            metadata.insert(key.to_owned(), value.into());
+        }
         Ok(Answer::value(
             201,
             &json!({
                 "kind": "TokenRequest",
                 "apiVersion": "authentication.k8s.io/v1",
-                "metadata": {
-                    "name": account.name(),
-                    "namespace": account.namespace(),
-                    "uid": account.meta("uid"),
-                    "creationTimestamp": self.world.now_text(),
-                },
+                "metadata": metadata,
                 "spec": {"audiences": audiences, "expirationSeconds": seconds, "boundObjectRef": bound},
                 "status": {"token": token, "expirationTimestamp": rfc3339(expires)},
             }),
@@ -90,12 +132,18 @@ impl Api {
             .ok_or_else(|| Status::not_found(resource, name))?
             .object
             .decode();
+        if kind == "Pod" && *object.text_at("spec.serviceAccountName") != *target.name {
+            return Err(Status::bad_request(format!(
+                "cannot bind token for serviceaccount {:?} to pod running with different serviceaccount name.",
+                &*target.name
+            )));
+        }
         let uid = text("uid");
         if !uid.is_empty() && uid != object.meta("uid") {
             let why = format!(
                 "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been deleted and then recreated"
             );
-            return Err(Status::conflict(resource, name, &why));
+            return Err(Status::precondition(resource, name, &why));
         }
         let reference = |object: &Object| json!({"name": object.name(), "uid": object.meta("uid")});
         about[kind.to_lowercase()] = reference(&object);
@@ -122,10 +170,5 @@ fn check_seconds(seconds: i64) -> Result<(), Status> {
         "spec.expirationSeconds",
         Problem::Invalid(seconds.into(), why.into()),
     );
-    Err(Status::invalid(
-        "authentication.k8s.io",
-        "TokenRequest",
-        "",
-        &[error],
-    ))
+    Err(Status::invalid(GROUP, KIND, "", &[error]))
 }

@@ -1,15 +1,16 @@
 //! The account of every write: `metadata.managedFields` of what is about to be written.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use serde_json::{Map, Value};
 
-use super::{Api, WriteOptions};
+use super::{Api, WriteOptions, apply};
 use crate::{
-    fields::{Managed, Replicas, SCALE, Set, Shape, Versions, Writer},
+    fields::{Managed, OnConflict, Replicas, ReplicasPath, SCALE, Set, Shape, Versions, Writer},
     object::{Account, Object},
     registry::{self, Catalogue, Resource},
     schema::{self, Schema, Source},
+    status::Status,
     versions,
 };
 
@@ -82,16 +83,21 @@ impl Versions for Kinds<'_> {
 }
 
 impl Replicas for Kinds<'_> {
-    fn path(&self, version: &str) -> Option<Option<Vec<&str>>> {
-        let resource = self.at(version)?;
+    fn path(&self, version: &str) -> ReplicasPath<'_> {
+        let Some(resource) = self.at(version) else {
+            return ReplicasPath::Unknown;
+        };
         let pointer = match &resource.scale {
             Some(paths) => &*paths.wanted,
-            None if resource.custom => return Some(None),
+            None if resource.custom => return ReplicasPath::Nowhere,
             None => "/spec/replicas",
         };
-        Some(Some(pointer.trim_start_matches('/').split('/').collect()))
+        ReplicasPath::At(pointer.trim_start_matches('/').split('/').collect())
     }
 }
+
+/// Why the Scale of a custom resource cannot be changed by apply: the real server takes it for the custom resource.
+const NOT_A_SCALE: &str = "request to convert CR to an invalid group/version: autoscaling/v1";
 
 /// A Scale has one version, and what is written to it is all its writer's.
 struct ScaleKind;
@@ -125,15 +131,20 @@ pub(super) fn blank(resource: &Resource) -> &Value {
 }
 
 impl Api {
-    /// Accounts for a new object, whatever its client said of who owns it.
-    pub(super) fn account_for_new(&self, resource: &Resource, options: &WriteOptions, object: &mut Object) {
+    /// Accounts for a new object.
+    pub(crate) fn account_for_new(&self, resource: &Resource, options: &WriteOptions, object: &mut Object) {
         let kinds = Kinds::new(self, resource, "");
         let now = self.world.now_text();
-        let account = kinds
-            .writer(&options.manager, &now)
-            .create(blank(resource), object.tree());
-        let json = account.map(Managed::write).unwrap_or_default();
-        object.set_account(Account::kept(json));
+        let said = object.take_account();
+        let writer = kinds.writer(&options.manager, &now);
+        let blank = blank(resource);
+        let account = match Said::of(&said) {
+            Said::Account(said) => writer
+                .update(blank, object.tree(), || said.clone())
+                .map(|updated| updated.unwrap_or(said).write()),
+            _ => writer.account_for_new(blank, object.tree()),
+        };
+        object.set_account(Account::kept(account.unwrap_or_default()));
     }
 
     /// Accounts for a new state of an object.
@@ -149,30 +160,51 @@ impl Api {
         let now = self.world.now_text();
         let said = object.take_account();
         // Who writes to a part of the object has no say in it.
-        let said = match said {
-            Account::Said(said) if subresource.is_empty() => Some(said),
-            _ => None,
+        let said = if subresource.is_empty() {
+            Said::of(&said)
+        } else {
+            Said::Nothing
         };
-        let account = match said.as_ref().and_then(Value::as_array).map(Vec::as_slice) {
-            Some([]) => Some(Managed::default()),
-            Some([Value::Object(entry)]) if entry.is_empty() => Some(Managed::default()),
-            Some(_) => said
-                .as_ref()
-                .and_then(Managed::of_client)
-                .filter(|said| !said.is_empty()),
-            None => None,
+        let kept = match &said {
+            Said::Nothing => Cow::Borrowed(old.account().text()),
+            Said::Forget => Cow::Borrowed(""),
+            Said::Account(said) => Cow::Owned(said.clone().write()),
         };
-        let writer = kinds.writer(&options.manager, &now);
-        let kept = match &account {
-            Some(said) => Managed::write(said.clone()),
-            None => old.account().text().to_owned(),
+        let managed = || match said {
+            Said::Nothing => Managed::read(old.account().text()),
+            Said::Forget => Managed::default(),
+            Said::Account(said) => said,
         };
-        let updated = writer
-            .update(old.tree(), object.tree(), || {
-                account.unwrap_or_else(|| Managed::read(old.account().text()))
-            })
-            .map(|managed| managed.map_or(kept, Managed::write));
+        let updated = kinds
+            .writer(&options.manager, &now)
+            .update(old.tree(), object.tree(), managed)
+            .map(|updated| updated.map_or_else(|| kept.into_owned(), Managed::write));
         object.set_account(Account::kept(updated.unwrap_or_default()));
+    }
+}
+
+/// What a client says of who owns what.
+enum Said<'a> {
+    /// Nothing, or what cannot be understood.
+    Nothing,
+    /// That nobody owns anything: an empty list, or one empty entry.
+    Forget,
+    Account(Managed<'a>),
+}
+
+impl<'a> Said<'a> {
+    fn of(account: &'a Account) -> Self {
+        let Account::Said(said) = account else {
+            return Self::Nothing;
+        };
+        match said.as_array().map(Vec::as_slice) {
+            Some([]) => Self::Forget,
+            Some([Value::Object(entry)]) if entry.is_empty() => Self::Forget,
+            _ => match Managed::of_client(said) {
+                Some(managed) if !managed.is_empty() => Self::Account(managed),
+                _ => Self::Nothing,
+            },
+        }
     }
 }
 
@@ -189,16 +221,68 @@ impl Api {
         let now = self.world.now_text();
         let parent = Managed::read(account.text());
         let scale = parent.to_scale(&kinds);
-        let updated = scale_writer(options, &now).update(old, new, || scale.clone());
+        let updated = scale_writer(&options.manager, &now).update(old, new, || scale.clone());
         let scale = updated.map(|updated| updated.unwrap_or(scale));
         let scale = scale.unwrap_or_default();
         Account::kept(parent.after_scale(scale, &kinds.version, &kinds).write())
     }
 }
 
-fn scale_writer<'a>(options: &'a WriteOptions, now: &'a str) -> Writer<'a, ScaleKind> {
+impl Api {
+    /// What a scale and its object's account become when a configuration is applied to it.
+    pub(crate) fn applied_scale(
+        &self,
+        resource: &Resource,
+        options: &WriteOptions,
+        account: &Account,
+        live: &Value,
+        config: &Value,
+    ) -> Result<(Value, Account), Status> {
+        apply::check_kind(config, SCALE, "Scale")?;
+        let kinds = Kinds::new(self, resource, "scale");
+        let now = self.world.now_text();
+        let parent = Managed::read(account.text());
+        let mut scale = parent.to_scale(&kinds);
+        let blank = serde_json::json!({"kind": "Scale", "apiVersion": SCALE, "metadata": {}, "spec": {},
+            "status": {"replicas": 0}});
+        if scale.is_empty() && resource.custom {
+            return Err(Status::unexplained(format!(
+                "failed to create manager for existing fields: failed to convert live object (/; {SCALE}, Kind=Scale) to \
+                 proper version: {NOT_A_SCALE}"
+            )));
+        }
+        if scale.is_empty() {
+            scale = scale_writer(apply::BEFORE, &now)
+                .create(&blank, live)
+                .unwrap_or_default();
+        }
+        let on_conflict = if options.force {
+            OnConflict::Force
+        } else {
+            OnConflict::Refuse
+        };
+        let applied = scale_writer(&options.manager, &now)
+            .apply(live, config, scale, &on_conflict)
+            .map_err(|refused| apply::refusal(&refused, config))?;
+        if resource.custom && applied.object.is_some() {
+            return Err(Status::unexplained(format!(
+                "failed to convert new object ({}) to proper version: {NOT_A_SCALE}",
+                apply::described(config)
+            )));
+        }
+        let account = parent
+            .after_scale(applied.managed, &kinds.version, &kinds)
+            .write();
+        Ok((
+            applied.object.unwrap_or_else(|| live.clone()),
+            Account::kept(account),
+        ))
+    }
+}
+
+fn scale_writer<'a>(name: &'a str, now: &'a str) -> Writer<'a, ScaleKind> {
     Writer {
-        name: &options.manager,
+        name,
         version: SCALE,
         subresource: "scale",
         now,

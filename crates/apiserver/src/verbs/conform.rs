@@ -43,7 +43,7 @@ pub(super) fn conform(
     // An empty list is no list to Go's encoder, but here it has a meaning.
     let forgets = value["metadata"].get("managedFields") == Some(&Value::Array(Vec::new()));
     let mut unknown = if resource.custom {
-        crd::accept(resource, &mut value)?
+        crd::accept(resource, &mut value, source)?
     } else {
         match &resource.schema {
             Some(schema) => schema::decode(schema.view(), &mut value, source)?,
@@ -229,7 +229,12 @@ pub(super) fn check_kind(kind: &str, version: &str, resource: &Resource) -> Resu
 
 /// Why an object of one kind cannot be taken as one of another.
 fn unlike(said: &str, kind: &str, (group, own): (&str, &str)) -> String {
-    let internal = if group.is_empty() { "core" } else { group };
+    // The real server's own package of a group is called by the first part of its name.
+    let internal = match group.split_once('.') {
+        None if group.is_empty() => "core",
+        Some((first, rest)) if rest.ends_with("k8s.io") => first,
+        _ => group,
+    };
     let said = said.replace('/', ".");
     format!("converting ({said}.{kind}) to ({internal}.{own}): unknown conversion")
 }

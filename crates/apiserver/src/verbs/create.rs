@@ -8,7 +8,7 @@ use super::{
     rendered,
 };
 use crate::{
-    limits,
+    auth, limits,
     media::Encoding,
     object::Object,
     particular,
@@ -30,13 +30,15 @@ impl Api {
     ) -> Result<Answer, Status> {
         let resource = &target.resource;
         let (mut object, warnings) = decode(resource, body, encoding, options.field_validation)?;
-        place(&mut object, target)?;
+        let remark = |status: Status| status.with_warnings(&warnings);
+        place(&mut object, target).map_err(remark)?;
         if !object.meta("resourceVersion").is_empty() {
-            return Err(Status::unexplained(
-                "resourceVersion should not be set on objects to be created",
-            ));
+            let why = "resourceVersion should not be set on objects to be created";
+            return Err(remark(Status::unexplained(why)));
         }
-        self.insert(resource, options, object, warnings)
+        self.account_for_new(resource, options, &mut object);
+        self.insert(resource, options, object, warnings.clone())
+            .map_err(remark)
     }
 
     /// Writes an object that is not there yet.
@@ -47,8 +49,8 @@ impl Api {
         mut object: Object,
         mut warnings: Vec<String>,
     ) -> Result<Answer, Status> {
-        self.account_for_new(resource, options, &mut object);
         self.check_escalation(resource, options.caller.as_deref(), &object, None)?;
+        auth::note_requester(resource, options.caller.as_deref(), &mut object);
         self.admit(resource, &mut object)?;
         self.prepare_create(&mut object, resource);
         // A generated name may be taken: the real server tries eight times.
@@ -64,24 +66,28 @@ impl Api {
                 object.set_meta("name", name);
             }
             strategies::named(resource, &mut object);
-            let mut errors = validation::name(&object, resource.strategy.names);
-            errors.extend(check(resource, "", &object, None));
-            errors.extend(rules::check(resource, &object, None));
+            let mut errors = rules::check_place(resource, &object);
+            if errors.is_empty() {
+                errors = validation::name(&object, resource.strategy.names);
+                errors.extend(check(resource, "", &object, None));
+                errors.extend(rules::check(resource, &object));
+            }
             if !errors.is_empty() {
                 return Err(invalid(resource, object.name(), &errors));
             }
             if attempt == 1 {
+                self.authorise_creation(options.caller.as_deref())?;
                 validation::size(&object)?;
                 warnings.extend(warnings::about(resource, &object, None));
             }
-            strategies::complete(resource, &mut object);
+            strategies::complete(resource, &mut object)?;
             let _allotting = self.allot(resource, &mut object, None, options)?;
             if options.dry_run {
                 let taken = self
                     .storage
                     .get(&resource.table, &Key::new(object.namespace(), object.name()));
                 return match taken {
-                    Some(entry) => Err(exists(resource, &object, &entry)),
+                    Some(entry) => Err(exists(resource, &object, &entry).with_warnings(&warnings)),
                     None => Ok(dry(201, object, warnings)),
                 };
             }
@@ -96,7 +102,9 @@ impl Api {
                     });
                 }
                 Err(Conflict(Some(_))) if generated && attempt < 8 => object.set_meta("name", ""),
-                Err(Conflict(Some(entry))) => return Err(exists(resource, &object, &entry)),
+                Err(Conflict(Some(entry))) => {
+                    return Err(exists(resource, &object, &entry).with_warnings(&warnings));
+                }
                 Err(Conflict(None)) => unreachable!("a creation conflicts with an object"),
             }
         }

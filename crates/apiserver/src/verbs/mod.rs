@@ -8,11 +8,13 @@
 //! [`crate::particular`].
 
 mod accounts;
+mod apply;
 mod commit;
 mod conform;
 mod create;
 mod delete;
 mod options;
+mod paging;
 mod prepare;
 mod read;
 mod update;
@@ -21,18 +23,21 @@ mod watch;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures::stream::BoxStream;
 use serde_json::Value;
 
+pub(crate) use apply::Configuration;
 pub(crate) use commit::Generation;
 pub(crate) use conform::{check_body_kind, decode, normalize};
 pub(crate) use options::{DeleteOptions, FieldValidation, ListOptions, WriteOptions};
-pub(crate) use read::{ListBody, Page};
+pub(crate) use read::Page;
 pub(crate) use watch::WatchStream;
 
 use crate::{
     admission::Accounts,
     auth::Guard,
     crd,
+    logs::Printed,
     registry::{Registry, Resource},
     request::Target,
     schema::FieldError,
@@ -59,6 +64,8 @@ pub(crate) struct Api {
     /// Held while a service is given addresses and ports, and until it is written.
     pub(crate) allotting: parking_lot::Mutex<()>,
     pub(crate) accounts: Accounts,
+    /// What pods have printed.
+    pub(crate) printed: Printed,
 }
 
 /// What a verb answers with.
@@ -71,8 +78,8 @@ pub(crate) enum Answer {
     },
     /// A list, or a part of one.
     List(Page),
-    /// Plain text.
-    Text(Bytes),
+    /// Plain text, as it comes.
+    Text(BoxStream<'static, Bytes>),
     /// 204
     Nothing,
     /// Events, until the watch ends.
@@ -116,7 +123,7 @@ pub(crate) fn rendered(entry: &Entry, resource: &Resource) -> Bytes {
 }
 
 /// How every object of a resource begins.
-fn head(resource: &Resource) -> String {
+pub(crate) fn head(resource: &Resource) -> String {
     format!(
         "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",",
         resource.kind,

@@ -103,7 +103,11 @@ fn check_manager(
         errors.push(FieldError::new("fieldManager", Problem::TooLong(MANAGER as u64)));
     }
     if let Some(place) = name.char_indices().find(|(_, letter)| !is_printable(*letter)) {
-        let why = format!("invalid character {:?} (at position {})", place.1, place.0);
+        let why = format!(
+            "invalid character U+{:04X} (at position {})",
+            u32::from(place.1),
+            place.0
+        );
         let problem = Problem::Invalid(name.into(), why);
         errors.push(FieldError::new("fieldManager", problem));
     }

@@ -1,14 +1,13 @@
 //! Get and list.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
-use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::{
-    Answer, Api, ListOptions, head,
+    Answer, Api, ListOptions,
     options::{At, parse_revision},
+    paging::Token,
     rendered,
 };
 use crate::{
@@ -17,15 +16,11 @@ use crate::{
     request::{Query, Target},
     selector::Selector,
     status::Status,
-    storage::{Entry, Key, Revision, Snapshot},
-    versions,
+    storage::{Entry, Revision, Snapshot},
 };
 
 /// How long a read waits for a revision that has not come yet, as the real server's watch cache does.
 const PATIENCE: Duration = Duration::from_secs(3);
-
-/// How many bytes of a list are put together at a time.
-const PIECE: usize = 64 * 1024;
 
 /// A part of a list: what to show, and how to go on.
 pub(crate) struct Page {
@@ -105,13 +100,16 @@ impl Api {
         let namespace = Some(&*target.namespace).filter(|namespace| !namespace.is_empty());
         let token = options.continue_token.as_deref().map(Token::parse).transpose()?;
         let (at, after) = match &token {
-            Some(token) => (Some(token.revision), Some(token.key(namespace))),
+            Some(token) => (token.revision, Some(token.key(namespace))),
             None => match options.at {
                 At::Exact(revision) => (Some(revision), None),
                 _ => (None, None),
             },
         };
-        let snapshot = self.snapshot(target, at)?;
+        let snapshot = self.snapshot(target, at).map_err(|too_old| match token {
+            Some(token) => token.expired(),
+            None => too_old,
+        })?;
         let mut entries = Vec::new();
         let mut shown = snapshot
             .range(namespace, after.as_ref())
@@ -132,188 +130,8 @@ impl Api {
     }
 
     pub(crate) fn snapshot(&self, target: &Target, at: Option<Revision>) -> Result<Snapshot, Status> {
-        self.storage.snapshot(&target.resource.table, at).map_err(|_| {
-            Status::expired(
-                "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter.",
-            )
-        })
-    }
-}
-
-/// Where a paged list goes on: the real server's format, so that tools which look inside find what they expect.
-#[derive(Debug, PartialEq, Eq)]
-struct Token {
-    revision: Revision,
-    /// The last key shown, `/namespace/name` or, inside one namespace, `/name`; closed by a NUL.
-    start: String,
-}
-
-impl Token {
-    fn after(key: &Key, revision: Revision, namespace: Option<&str>) -> Self {
-        let start = match namespace {
-            None if !key.namespace.is_empty() => format!("/{}/{}\0", key.namespace, key.name),
-            _ => format!("/{}\0", key.name),
-        };
-        Self { revision, start }
-    }
-
-    fn text(&self) -> String {
-        let token = json!({"v": "meta.k8s.io/v1", "rv": self.revision.0, "start": self.start});
-        URL_SAFE_NO_PAD.encode(token.to_string())
-    }
-
-    fn parse(text: &str) -> Result<Self, Status> {
-        let refuse = |why: &str| {
-            Status::bad_request(format!(
-                "invalid continue token: continue key is not valid: {why}"
-            ))
-        };
-        let bytes = URL_SAFE_NO_PAD
-            .decode(text.trim_end_matches('='))
-            .map_err(|e| refuse(&e.to_string()))?;
-        let (token, _) = crate::json::read(&bytes).map_err(|why| refuse(&why))?;
-        if token["v"] != "meta.k8s.io/v1" {
-            let version = token["v"].as_str().unwrap_or_default();
-            return Err(refuse(&format!(
-                "server does not recognize this encoded version {version}"
-            )));
-        }
-        let start = token["start"]
-            .as_str()
-            .ok_or_else(|| refuse("no start"))?
-            .trim_start_matches('/')
-            .to_owned();
-        let revision = Revision(
-            token["rv"]
-                .as_u64()
-                .ok_or_else(|| refuse("incorrect encoded start resourceVersion"))?,
-        );
-        Ok(Self { revision, start })
-    }
-
-    fn key(&self, namespace: Option<&str>) -> Key {
-        let start = self.start.trim_end_matches('\0');
-        match (namespace, start.split_once('/')) {
-            (Some(namespace), _) => Key::new(namespace, start),
-            (None, Some((namespace, name))) => Key::new(namespace, name),
-            (None, None) => Key::new("", start),
-        }
-    }
-}
-
-/// A list as it is sent: put together piece by piece from the objects' own bytes.
-pub(crate) struct ListBody {
-    resource: Arc<Resource>,
-    head: String,
-    /// What every item begins with, and where its own bytes begin.
-    item_head: Option<String>,
-    entries: VecDeque<Arc<Entry>>,
-    state: Part,
-    taken: Option<Bytes>,
-}
-
-enum Part {
-    Head,
-    Items { first: bool },
-    Done,
-}
-
-impl ListBody {
-    pub(crate) fn new(resource: &Arc<Resource>, page: Page) -> Self {
-        let metadata = page.metadata(resource);
-        let kind = &resource.list_kind;
-        let version = resource.api_version();
-        Self {
-            head: format!(
-                "{{\"kind\":\"{kind}\",\"apiVersion\":\"{version}\",\"metadata\":{metadata},\"items\":["
-            ),
-            // Custom items say what they are; built-in ones leave it to the list.
-            item_head: resource.custom.then(|| head(resource)),
-            entries: page.entries.into(),
-            resource: resource.clone(),
-            state: Part::Head,
-            taken: None,
-        }
-    }
-
-    /// Whether every piece was taken.
-    pub(crate) fn is_done(&self) -> bool {
-        matches!(self.state, Part::Done)
-    }
-
-    /// Puts a piece that was taken back in front.
-    pub(crate) fn starting_with(mut self, piece: Bytes) -> Self {
-        self.taken = Some(piece);
-        self
-    }
-
-    /// The next piece; `None` after the last.
-    pub(crate) fn next_piece(&mut self) -> Option<Bytes> {
-        if let Some(piece) = self.taken.take() {
-            return Some(piece);
-        }
-        let mut piece = Vec::new();
-        while piece.len() < PIECE {
-            match self.state {
-                Part::Head => {
-                    piece.extend_from_slice(self.head.as_bytes());
-                    self.state = Part::Items { first: true };
-                }
-                Part::Items { first } => match self.entries.pop_front() {
-                    Some(entry) => {
-                        // Only what is being sent is turned into another shape.
-                        let entry = versions::shown_entry(&entry, &self.resource);
-                        if !first {
-                            piece.push(b',');
-                        }
-                        piece.extend_from_slice(self.item_head.as_deref().unwrap_or("{").as_bytes());
-                        piece.extend_from_slice(entry.object.without_type());
-                        self.state = Part::Items { first: false };
-                    }
-                    None => {
-                        piece.extend_from_slice(b"]}\n");
-                        self.state = Part::Done;
-                    }
-                },
-                Part::Done => break,
-            }
-        }
-        (!piece.is_empty()).then(|| piece.into())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_continue_token_leads_back_to_its_key() {
-        for (namespace, key) in [
-            (None, Key::new("a", "x")),
-            (Some("a"), Key::new("a", "x")),
-            (None, Key::new("", "x")),
-        ] {
-            let token = Token::after(&key, Revision(9), namespace);
-            let read = Token::parse(&token.text()).expect("own token");
-            assert_eq!((read.key(namespace), read.revision), (key, Revision(9)));
-        }
-        // A real server's, of a list inside one namespace and of a second page.
-        for (text, start) in [
-            (
-                "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MzU5LCJzdGFydCI6Im5va2luZFx1MDAwMCJ9",
-                "nokind",
-            ),
-            (
-                "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MzU5LCJzdGFydCI6Ii9wZzFcdTAwMDAifQ",
-                "pg1",
-            ),
-        ] {
-            let token = Token::parse(text).expect("the real server's token");
-            assert_eq!(
-                (token.revision, token.key(Some("default"))),
-                (Revision(359), Key::new("default", start))
-            );
-        }
-        assert!(Token::parse("bm9wZQ").is_err());
+        self.storage
+            .snapshot(&target.resource.table, at)
+            .map_err(|_| Status::expired("The resourceVersion for the provided list is too old."))
     }
 }

@@ -19,7 +19,7 @@ use crate::{
     patch::PatchKind,
     registry::Resource,
     request::Target,
-    rules,
+    rules::{self, Changed},
     schema::{FieldError, Problem, Schema},
     status::Status,
     storage::{Change, Entry, Expect},
@@ -35,7 +35,19 @@ impl Api {
         encoding: Encoding,
     ) -> Result<Answer, Status> {
         let resource = &target.resource;
-        let (mut object, warnings) = decode(resource, body, encoding, options.field_validation)?;
+        let (object, warnings) = decode(resource, body, encoding, options.field_validation)?;
+        self.update_with(target, options, object, &warnings)
+            .map_err(|status| status.with_warnings(&warnings))
+    }
+
+    fn update_with(
+        &self,
+        target: &Target,
+        options: &WriteOptions,
+        mut object: Object,
+        warnings: &[String],
+    ) -> Result<Answer, Status> {
+        let resource = &target.resource;
         named(&object, target)?;
         place(&mut object, target)?;
         if resource.strategy.create_on_update
@@ -47,7 +59,8 @@ impl Api {
                 return Err(uid_mismatch(resource, &object, uid, ""));
             }
             object.metadata_mut().remove("resourceVersion");
-            return self.insert(resource, options, object, warnings);
+            self.account_for_new(resource, options, &mut object);
+            return self.insert(resource, options, object, warnings.to_vec());
         }
         let said = object.meta("resourceVersion").to_owned();
         check_revision(&said)?;
@@ -79,7 +92,7 @@ impl Api {
             }
             let mut object = object.clone();
             self.account_for(resource, &target.subresource, options, &mut object, &old);
-            match self.replace(target, options, &entry, &old, object, warnings.clone())? {
+            match self.replace(target, options, &entry, &old, object, warnings.to_vec())? {
                 Some(answer) => return Ok(answer),
                 None if said.is_empty() => {}
                 None => return Err(Status::modified(resource, &target.name)),
@@ -95,6 +108,9 @@ impl Api {
         body: &Bytes,
         kind: PatchKind,
     ) -> Result<Answer, Status> {
+        if kind == PatchKind::Apply {
+            return self.apply(target, options, body);
+        }
         let resource = &target.resource;
         let (patch, remarks) = kind.decode(body)?;
         let schema = resource.schema.as_ref().map(Schema::view);
@@ -136,15 +152,17 @@ impl Api {
             let (mut object, unknown) = conform(value, resource, kind.source()).map_err(refused)?;
             let problems = remarks.iter().cloned().chain(unknown).collect();
             let warnings = judge(problems, options.field_validation).map_err(refused)?;
-            named(&object, target)?;
-            place(&mut object, target)?;
+            let remark = |status: Status| status.with_warnings(&warnings);
+            named(&object, target).map_err(remark)?;
+            place(&mut object, target).map_err(remark)?;
             let said = object.meta("resourceVersion");
-            check_revision(said)?;
+            check_revision(said).map_err(remark)?;
             if !said.is_empty() && said != entry.revision.to_string() {
-                return Err(Status::modified(resource, &target.name));
+                return Err(remark(Status::modified(resource, &target.name)));
             }
             self.account_for(resource, &target.subresource, options, &mut object, &old);
-            if let Some(answer) = self.replace(target, options, &entry, &old, object, warnings)? {
+            let written = self.replace(target, options, &entry, &old, object, warnings.clone());
+            if let Some(answer) = written.map_err(remark)? {
                 return Ok(answer);
             }
         }
@@ -152,7 +170,7 @@ impl Api {
     }
 
     /// Writes a new state over the one that was read; `None` if somebody else was faster.
-    fn replace(
+    pub(super) fn replace(
         &self,
         target: &Target,
         options: &WriteOptions,
@@ -165,12 +183,29 @@ impl Api {
         self.check_escalation(resource, options.caller.as_deref(), &object, Some(old))?;
         let mut errors = prepare_update(&mut object, old, target);
         let found = check(resource, &target.subresource, &object, Some(old));
-        errors.extend(validation::repeated(found, resource));
         // A subresource touches what is its own, and leaves the rest as it passed before.
         match &*target.subresource {
-            "" => errors.extend(rules::check(resource, &object, Some(old))),
-            "status" => errors.extend(rules::check_status(resource, &object)),
-            _ => {}
+            "" => {
+                let misplaced = rules::check_place(resource, &object);
+                if misplaced.is_empty() {
+                    let changed = rules::check_changed(resource, &object, old);
+                    errors.extend(validation::of_changed(&found, changed, resource));
+                } else {
+                    errors = misplaced;
+                }
+            }
+            part => {
+                let changes = match part {
+                    "status" => rules::check_status(resource, &object),
+                    _ => Vec::new(),
+                };
+                let rules = Vec::new();
+                errors.extend(validation::of_changed(
+                    &found,
+                    Changed { rules, changes },
+                    resource,
+                ));
+            }
         }
         if !errors.is_empty() {
             return Err(invalid(resource, &target.name, &errors));

@@ -144,6 +144,14 @@ impl WatchStream {
         match (options.at, options.send_initial_events) {
             (At::NotOlderThan(revision) | At::Exact(revision), None | Some(false)) => {
                 stream.cursor = revision;
+                // Nobody has kept what happened to a custom resource before it was served as it is.
+                let since = target.resource.defined.as_ref().map(|defined| defined.since);
+                if let Some(oldest) = since.filter(|since| revision < *since) {
+                    stream.fail(Expired {
+                        requested: revision,
+                        oldest,
+                    });
+                }
             }
             // No revision and no wish for the past: from now on.
             (_, Some(false)) => stream.cursor = stream.api.storage.revision(),

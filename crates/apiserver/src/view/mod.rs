@@ -13,7 +13,7 @@ mod quota;
 use bytes::Bytes;
 use http::HeaderMap;
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 pub(crate) use json_path::JsonPath;
 
@@ -61,6 +61,49 @@ impl Version {
     }
 }
 
+/// The form that one offer of an `Accept` header asks for.
+pub(crate) enum Form<'a> {
+    /// The object itself.
+    Plain,
+    /// A kind of the API machinery.
+    Of(&'a str, Version),
+    /// None that the server has.
+    Unknown,
+}
+
+impl<'a> Form<'a> {
+    /// From `application/json;as=Table;v=v1;g=meta.k8s.io`.
+    pub(crate) fn of(offer: &'a str) -> Self {
+        let (mut kind, mut group, mut version) = (None, None, None);
+        for part in offer.split(';').skip(1) {
+            match part.trim().split_once('=') {
+                Some(("as", value)) => kind = Some(value),
+                Some(("g", value)) => group = Some(value),
+                Some(("v", value)) => version = Some(value),
+                _ => {}
+            }
+        }
+        match (kind, group, Version::of(version)) {
+            (None, None, _) if version.is_none() => Self::Plain,
+            (
+                Some(kind @ ("Table" | "PartialObjectMetadata" | "PartialObjectMetadataList")),
+                Some("meta.k8s.io"),
+                Some(version),
+            ) => Self::Of(kind, version),
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// A list without its items.
+pub(crate) struct Frame {
+    pub(crate) fields: Map<String, Value>,
+    /// The field that the items are in.
+    pub(crate) list: &'static str,
+    /// What is there if there are none.
+    pub(crate) empty: Value,
+}
+
 /// What a table's rows carry besides their cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Include {
@@ -85,24 +128,14 @@ impl View {
             .and_then(|value| value.to_str().ok())
             .unwrap_or_default();
         for offer in accept.split(',') {
-            let mut parts = offer.split(';').map(str::trim);
-            if !matches!(parts.next(), Some("application/json" | "application/yaml")) {
+            let media_type = offer.split(';').next().unwrap_or_default().trim();
+            if !matches!(media_type, "application/json" | "application/yaml") {
                 continue;
             }
-            let mut wish = (None, None, None);
-            for part in parts {
-                match part.split_once('=') {
-                    Some(("as", value)) => wish.0 = Some(value),
-                    Some(("g", value)) => wish.1 = Some(value),
-                    Some(("v", value)) => wish.2 = Some(value),
-                    _ => {}
-                }
-            }
-            let (Some(kind), Some("meta.k8s.io"), Some(version)) = (wish.0, wish.1, Version::of(wish.2)) else {
-                if wish == (None, None, None) {
-                    return Ok(Self::Object);
-                }
-                continue;
+            let (kind, version) = match Form::of(offer) {
+                Form::Plain => return Ok(Self::Object),
+                Form::Of(kind, version) => (kind, version),
+                Form::Unknown => continue,
             };
             match kind {
                 "Table" => return Ok(Self::Table(Include::of(query)?, version)),
@@ -143,53 +176,42 @@ impl View {
         }
     }
 
-    /// A list in this view.
-    pub(crate) fn list<'a>(
-        self,
-        resource: &Resource,
-        metadata: &Value,
-        objects: impl Iterator<Item = Value> + 'a,
-        now: Timestamp,
-    ) -> Value {
+    /// What stands around the items of a list in this view.
+    pub(crate) fn frame(self, resource: &Resource, metadata: &Value) -> Frame {
+        let mut metadata = metadata.clone();
+        // A list of custom objects says that it has no continuation; its views do not.
+        if self != Self::Object && metadata["continue"] == "" {
+            metadata.as_object_mut().map(|fields| fields.remove("continue"));
+        }
+        let (kind, api_version) = match self {
+            Self::Object => (&*resource.list_kind, resource.api_version()),
+            Self::Metadata(version) => ("PartialObjectMetadataList", version.api_version().to_owned()),
+            Self::Table(_, version) => ("Table", version.api_version().to_owned()),
+        };
+        let mut fields = Map::new();
+        fields.insert("kind".to_owned(), kind.into());
+        fields.insert("apiVersion".to_owned(), api_version.into());
+        fields.insert("metadata".to_owned(), metadata);
+        let (list, empty) = match self {
+            Self::Object => ("items", json!([])),
+            // An empty list of these is no list.
+            Self::Metadata(_) => ("items", Value::Null),
+            Self::Table(..) => {
+                fields.insert("columnDefinitions".to_owned(), columns::definitions(resource));
+                // Nobody has begun a list of rows for the kinds that have no table of their own.
+                let begun = resource.custom || columns::has_own(resource);
+                ("rows", if begun { json!([]) } else { Value::Null })
+            }
+        };
+        Frame { fields, list, empty }
+    }
+
+    /// An object as an item of such a list.
+    pub(crate) fn item(self, resource: &Resource, object: Value, now: Timestamp) -> Value {
         match self {
-            Self::Object => json!({
-                "kind": &*resource.list_kind,
-                "apiVersion": resource.api_version(),
-                "metadata": metadata,
-                "items": objects.collect::<Vec<_>>(),
-            }),
-            Self::Metadata(version) => {
-                let items: Vec<_> = objects
-                    .map(|object| partial(resource, &object, version))
-                    .collect();
-                let mut metadata = metadata.clone();
-                if let Some(fields) = metadata.as_object_mut() {
-                    fields.retain(|key, value| key != "continue" || *value != "");
-                }
-                json!({
-                    "kind": "PartialObjectMetadataList",
-                    "apiVersion": version.api_version(),
-                    "metadata": metadata,
-                    // An empty list of these is no list.
-                    "items": if items.is_empty() { Value::Null } else { items.into() },
-                })
-            }
-            Self::Table(include, version) => {
-                let rows: Vec<_> = objects
-                    .map(|object| row(resource, &object, (include, version), now))
-                    .collect();
-                let rows = match rows[..] {
-                    // Nobody has begun a list of rows for the kinds that have no table of their own.
-                    [] if !resource.custom && !columns::has_own(resource) => Value::Null,
-                    _ => rows.into(),
-                };
-                let mut metadata = metadata.clone();
-                // A list of custom objects says that it has no continuation; its table does not.
-                if metadata["continue"] == "" {
-                    metadata.as_object_mut().map(|fields| fields.remove("continue"));
-                }
-                table(version, &metadata, &columns::definitions(resource), &rows)
-            }
+            Self::Object => object,
+            Self::Metadata(version) => partial(resource, &object, version),
+            Self::Table(include, version) => row(resource, &object, (include, version), now),
         }
     }
 
@@ -257,12 +279,7 @@ fn table(version: Version, metadata: &Value, columns: &Value, rows: &Value) -> V
     })
 }
 
-fn row(
-    resource: &Resource,
-    object: &Value,
-    (include, version): (Include, Version),
-    now: Timestamp,
-) -> Value {
+fn row(resource: &Resource, object: &Value, (include, version): (Include, Version), now: Timestamp) -> Value {
     let mut row = json!({"cells": cells::of(resource, object, now)});
     if let Some(conditions) = pods::row_conditions(resource, object) {
         row["conditions"] = conditions;

@@ -1,4 +1,4 @@
-//! YAML bodies as JSON trees, as the real server's library reads them, with limits.
+//! YAML: bodies as JSON trees, as the real server's library reads them, with limits; and trees as YAML.
 //!
 //! ```text
 //!   bytes ─► events ─► tree (aliases filled in, `<<` merged, plain words taken for what YAML 1.1 takes them)
@@ -10,11 +10,14 @@
 
 mod problem;
 mod words;
+mod write;
 
 use std::collections::HashMap;
 
 use granit_parser::{Event, Options, Parser, ScalarStyle, Span, StrInput, Tag};
 use serde_json::{Map, Value};
+
+pub(crate) use write::{item, to_text};
 
 /// How much a body may become, in nodes and bytes of text, for each of its own bytes.
 const GROWTH: usize = 10;

@@ -24,6 +24,11 @@ pub(super) fn resolve(tag: &str, text: &str) -> Result<Value, String> {
     }
 }
 
+/// Whether a plain word is nothing but a text.
+pub(super) fn is_text(word: &str) -> bool {
+    matches!(Word::read(word), Word::Text) && !word.starts_with(|first: char| first.is_ascii_digit())
+}
+
 /// The key of a map's value, which JSON has as a text.
 pub(super) fn key(key: &Value, value: &Value) -> Result<String, String> {
     match key {

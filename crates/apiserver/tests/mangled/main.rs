@@ -122,7 +122,7 @@ fn fault(said: &Said) -> Option<String> {
 
 /// A server with something of each sort in it.
 async fn populated() -> Server {
-    let server = Server::builder().seed(1).build();
+    let server = Server::builder().seed(1).rbac().build();
     for (path, object) in bodies::population() {
         let request = Request::post(path)
             .body(Bytes::from(object.to_string()))
@@ -162,6 +162,10 @@ fn no_request_panics_the_server() {
                 let Some(built) = requests::built(request) else { continue };
                 if let Some(why) = fault(&ask(&server, built).await) {
                     return Some(format!("{request:?}\n  {why}"));
+                }
+                let Some(built) = requests::built(request) else { continue };
+                if let Some(why) = fault(&ask(&server.guarded(), built).await) {
+                    return Some(format!("from outside: {request:?}\n  {why}"));
                 }
             }
             None

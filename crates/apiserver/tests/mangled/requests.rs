@@ -403,11 +403,28 @@ fn junk_header() -> impl Strategy<Value = (&'static str, Vec<u8>)> {
         "user-agent",
         "authorization",
         "impersonate-user",
+        "impersonate-group",
+        "impersonate-uid",
+        "impersonate-extra-a%2fb",
+        "impersonate-extra-%ff",
         "content-length",
         "x-junk",
     ];
-    (
-        prop::sample::select(names),
+    let credentials = prop::sample::select(vec![
+        "alice",
+        "system:anonymous",
+        "system:masters",
+        "system:node:n",
+        "system:serviceaccount:default:default",
+        "system:serviceaccount:::",
+        "Bearer a.b.c",
+        "Bearer eyJhbGciOiJFZERTQSJ9.eyJpc3MiOiJodHRwczovL2t1YmVybmV0ZXMuZGVmYXVsdC5zdmMuY2x1c3Rlci5sb2NhbCJ9.AAAA",
+        "Bearer  spaced",
+        "Basic YTpi",
+    ]);
+    let value = prop_oneof![
         prop::collection::vec(32..=255_u8, 0..40),
-    )
+        credentials.prop_map(|text| text.as_bytes().to_vec()),
+    ];
+    (prop::sample::select(names), value)
 }

@@ -7,6 +7,7 @@ mod deletion;
 mod lists;
 mod rest;
 mod status;
+mod users;
 mod watches;
 mod writes;
 
@@ -42,4 +43,8 @@ windlass_suite::suite!("api";
     custom::a_custom_object_needs_a_version_to_be_updated,
     custom::a_custom_object_keeps_status_and_spec_apart,
     custom::a_custom_object_with_a_finalizer_is_watched_to_its_end,
+    users::a_user_without_roles_may_only_look_around,
+    users::a_user_has_the_rights_of_its_role_and_no_others,
+    users::a_cluster_role_reaches_everywhere,
+    users::rights_derived_from_a_run_are_enough_for_the_next,
 );

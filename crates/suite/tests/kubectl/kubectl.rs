@@ -3,17 +3,19 @@
 use std::{path::PathBuf, process::Stdio, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
     process::{Child, Command},
 };
+use windlass_cluster::User;
 use windlass_suite::Context;
 
 /// A command that takes longer hangs.
 const LIMIT: Duration = Duration::from_mins(1);
 
-/// kubectl as the administrator, in a case's namespace.
+/// kubectl as the administrator or as a user, in a case's namespace.
 pub(crate) struct Kubectl {
     program: PathBuf,
     kubeconfig: PathBuf,
@@ -32,6 +34,21 @@ impl Kubectl {
             home: tempfile::tempdir()?,
             editor: "false",
         })
+    }
+
+    /// The same as another user.
+    pub(crate) fn for_user(self, user: &User) -> Result<Self> {
+        let kubeconfig = user.kubeconfig()?;
+        Ok(Self { kubeconfig, ..self })
+    }
+
+    /// The same with a bearer token and nothing else.
+    pub(crate) fn with_token(self, token: &str) -> Result<Self> {
+        let mut config: Value = serde_json::from_slice(&std::fs::read(&self.kubeconfig)?)?;
+        config["users"][0]["user"] = json!({"token": token});
+        let kubeconfig = self.home.path().join("token.kubeconfig");
+        std::fs::write(&kubeconfig, config.to_string())?;
+        Ok(Self { kubeconfig, ..self })
     }
 
     /// The same with something that `edit` opens files in.

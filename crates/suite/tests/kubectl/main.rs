@@ -6,9 +6,11 @@ mod create;
 mod discover;
 mod kubectl;
 mod objects;
+mod own;
 mod read;
 mod refusals;
 mod remove;
+mod rights;
 
 use std::process::ExitCode;
 
@@ -45,6 +47,11 @@ fn main() -> ExitCode {
         change::edit_changes_an_object,
         change::rollouts_are_paused_and_resumed_and_have_a_history,
         change::diff_shows_what_apply_would_do,
+        own::server_side_apply_creates_and_leaves_alone,
+        own::server_side_apply_meets_conflicts_and_takes_by_force,
+        own::what_was_applied_by_the_client_moves_to_the_server,
+        own::managed_fields_are_shown_on_request,
+        own::server_side_diff_shows_what_apply_would_do,
         remove::delete_says_what_it_deleted,
         remove::delete_by_file_selector_and_all,
         remove::delete_with_each_cascade,
@@ -58,6 +65,10 @@ fn main() -> ExitCode {
         discover::version_and_cluster_info_are_answered,
         refusals::missing_objects_and_kinds_are_named,
         refusals::bad_requests_are_explained,
+        rights::can_i_is_answered_for_oneself_and_others,
+        rights::the_list_of_rights_is_shown,
+        rights::whoami_knows_users_and_accounts,
+        rights::a_user_is_refused_in_words,
     )
     .run()
 }

@@ -6,6 +6,7 @@ use super::Findings;
 use crate::{
     crd::embedded::{Malformed, check_embedded, coerce_embedded},
     schema::{FieldError, Problem, Schema, View, prune, prune_object, validate},
+    trail::Trail,
 };
 
 pub(super) fn check(built: &Schema, document: &Value, path: &str, findings: &mut Findings) {
@@ -57,7 +58,7 @@ fn check_default(schema: View<'_>, default: &Value, path: &str, is_resource: boo
             findings.0.push(refused(path, &why));
             return;
         }
-        let errors = check_embedded(schema, fields, path, is_resource);
+        let errors = check_embedded(schema, fields, &Trail::from_root(path), is_resource);
         if !errors.is_empty() {
             findings.0.extend(errors);
             return;

@@ -33,6 +33,21 @@ pub(super) fn check_job(job: &Value, findings: &mut Findings) {
     if !selects(selector, &template["metadata"]["labels"]) {
         apps::mismatch(template, findings);
     }
+    if spec["completionMode"] == "Indexed"
+        && let Some(last) = spec["completions"].as_i64().filter(|count| *count > 0)
+    {
+        check_hostname(text(&job["metadata"]["name"]), last - 1, findings);
+    }
+}
+
+/// The pods of an indexed job are called after it and their index.
+fn check_hostname(job: &str, last: i64, findings: &mut Findings) {
+    let digits = usize::try_from(last.checked_ilog10().unwrap_or(0)).unwrap_or(0) + 1;
+    // A number changes nothing about a name but its length.
+    if job.len() + 1 + digits > 63 || !naming::label(job).is_empty() {
+        let why = format!("will not able to create pod with invalid DNS label: {job}-{last}");
+        findings.invalid("metadata.name", job, &why);
+    }
 }
 
 /// The labels that the server has put on the template are there, and select the job's own pods.
@@ -205,10 +220,6 @@ pub(super) fn check_cron_job(object: &Object, spec: &Value, is_new: bool, findin
         &spec["concurrencyPolicy"],
         &["Allow", "Forbid", "Replace"],
     );
-    let path = Trail::from_root("spec");
-    for key in ["successfulJobsHistoryLimit", "failedJobsHistoryLimit"] {
-        findings.not_negative(path.at(key), &spec[key]);
-    }
     let (job, path) = (
         &spec["jobTemplate"]["spec"],
         Trail::from_root("spec.jobTemplate.spec"),
@@ -225,5 +236,9 @@ pub(super) fn check_cron_job(object: &Object, spec: &Value, is_new: bool, findin
             path.at("manualSelector"),
             Problem::NotSupported(true.into(), choices),
         );
+    }
+    let path = Trail::from_root("spec");
+    for key in ["successfulJobsHistoryLimit", "failedJobsHistoryLimit"] {
+        findings.not_negative(path.at(key), &spec[key]);
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::super::findings::{Findings, list, text};
-use crate::{naming, schema::Problem, trail::Trail};
+use crate::{internals, naming, schema::Problem, trail::Trail};
 
 const ACTIONS: [&str; 4] = ["Count", "FailIndex", "FailJob", "Ignore"];
 
@@ -22,7 +22,10 @@ pub(super) fn check(spec: &Value, path: &Trail<'_>, findings: &mut Findings) {
             check_success(spec, &path.at("rules"), findings);
         } else {
             let why = "requires indexed completion mode".to_owned();
-            findings.add(path, Problem::InvalidText(shown_success(success), why));
+            findings.add(
+                path,
+                Problem::InvalidText(internals::shown("SuccessPolicy", success), why),
+            );
         }
     }
     let replacement = &spec["podReplacementPolicy"];
@@ -32,20 +35,6 @@ pub(super) fn check(spec: &Value, path: &Trail<'_>, findings: &mut Findings) {
         &["Failed"]
     };
     findings.one_of_if_given(path.at("podReplacementPolicy"), replacement, policies);
-}
-
-/// In Go's words and order.
-fn shown_success(policy: &Value) -> String {
-    let rules: Vec<_> = list(&policy["rules"])
-        .iter()
-        .map(|rule| {
-            format!(
-                "{{\"SucceededIndexes\":{},\"SucceededCount\":{}}}",
-                rule["succeededIndexes"], rule["succeededCount"]
-            )
-        })
-        .collect();
-    format!("{{\"Rules\":[{}]}}", rules.join(","))
 }
 
 fn check_failure(spec: &Value, rule: &Value, path: &Trail<'_>, findings: &mut Findings) {
@@ -103,7 +92,7 @@ fn check_codes(spec: &Value, codes: &Value, path: &Trail<'_>, findings: &mut Fin
     }
     let (values, path) = (list(&codes["values"]), path.at("values"));
     if values.is_empty() {
-        findings.invalid(&path, Value::Array(Vec::new()), "at least one value is required");
+        findings.invalid(path, Value::Array(Vec::new()), "at least one value is required");
     }
     for (index, value) in values.iter().enumerate() {
         if codes["operator"] == "In" && *value == 0 {
@@ -113,8 +102,8 @@ fn check_codes(spec: &Value, codes: &Value, path: &Trail<'_>, findings: &mut Fin
             findings.duplicate(path.item(index), value.clone());
         }
     }
-    if !values.is_sorted_by_key(|value| value.as_i64()) {
-        findings.invalid(&path, values.to_vec(), "must be ordered");
+    if !values.is_sorted_by_key(serde_json::Value::as_i64) {
+        findings.invalid(path, values.to_vec(), "must be ordered");
     }
 }
 
@@ -130,7 +119,7 @@ fn check_success(spec: &Value, path: &Trail<'_>, findings: &mut Findings) {
         let (count, indexes) = (rule["succeededCount"].as_i64(), rule["succeededIndexes"].as_str());
         if count.is_none() && indexes.is_none() {
             let why = "at least one of succeededCount or succeededIndexes must be specified";
-            findings.required(&path, why);
+            findings.required(path, why);
         }
         let mut total = None;
         if let Some(indexes) = indexes {
@@ -145,18 +134,17 @@ fn check_success(spec: &Value, path: &Trail<'_>, findings: &mut Findings) {
         }
         let Some(count) = count else { continue };
         let field = path.at("succeededCount");
-        findings.not_negative(&field, &rule["succeededCount"]);
+        findings.not_negative(field, &rule["succeededCount"]);
         if count > completions {
-            let why = format!(
-                "must be less than or equal to {completions} (the number of specified completions)"
-            );
-            findings.invalid(&field, count, &why);
+            let why =
+                format!("must be less than or equal to {completions} (the number of specified completions)");
+            findings.invalid(field, count, &why);
         }
         if let Some(total) = total.filter(|total| count > *total) {
             let why = format!(
                 "must be less than or equal to {total} (the number of indexes in the specified succeededIndexes field)"
             );
-            findings.invalid(&field, count, &why);
+            findings.invalid(field, count, &why);
         }
     }
 }
@@ -190,7 +178,9 @@ fn count_indexes(text: &str, completions: i64) -> Result<i64, String> {
             None => (parse(part)?, parse(part)?),
         };
         if let Some(last) = last.filter(|last| *last >= first) {
-            return Err(format!("non-increasing order, previous: {last}, current: {first}"));
+            return Err(format!(
+                "non-increasing order, previous: {last}, current: {first}"
+            ));
         }
         total += end - first + 1;
         last = Some(end);

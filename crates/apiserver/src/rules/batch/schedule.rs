@@ -13,9 +13,21 @@ struct Field {
 }
 
 const FIELDS: [Field; 5] = [
-    Field { least: 0, most: 59, names: &[] },
-    Field { least: 0, most: 23, names: &[] },
-    Field { least: 1, most: 31, names: &[] },
+    Field {
+        least: 0,
+        most: 59,
+        names: &[],
+    },
+    Field {
+        least: 0,
+        most: 23,
+        names: &[],
+    },
+    Field {
+        least: 1,
+        most: 31,
+        names: &[],
+    },
     Field {
         least: 1,
         most: 12,
@@ -43,8 +55,9 @@ pub(super) fn check(schedule: &str) -> Result<(), String> {
     }
     if let Some(word) = schedule.strip_prefix('@') {
         return match word.strip_prefix("every ") {
-            Some(duration) => check_duration(duration)
-                .map_err(|why| format!("failed to parse duration {schedule}: {why}")),
+            Some(duration) => {
+                check_duration(duration).map_err(|why| format!("failed to parse duration {schedule}: {why}"))
+            }
             None if WORDS.contains(&word) => Ok(()),
             None => Err(format!("unrecognized descriptor: {schedule}")),
         };
@@ -85,18 +98,20 @@ impl Field {
         let (step, end) = match (step, parts.next()) {
             (None, _) => (1, end),
             // A number with a step goes on to the end.
-            (Some(step), None) => (
-                number(step)?,
-                if high.is_none() { self.most } else { end },
-            ),
+            (Some(step), None) => (number(step)?, if high.is_none() { self.most } else { end }),
             (Some(_), Some(_)) => return Err(format!("too many slashes: {range}")),
         };
         if start < self.least {
             let least = self.least;
-            return Err(format!("beginning of range ({start}) below minimum ({least}): {range}"));
+            return Err(format!(
+                "beginning of range ({start}) below minimum ({least}): {range}"
+            ));
         }
         if end > self.most {
-            return Err(format!("end of range ({end}) above maximum ({}): {range}", self.most));
+            return Err(format!(
+                "end of range ({end}) above maximum ({}): {range}",
+                self.most
+            ));
         }
         if start > end {
             return Err(format!(
@@ -143,7 +158,9 @@ fn check_duration(text: &str) -> Result<(), String> {
         if unit.len() == rest.len() {
             return Err(invalid());
         }
-        let end = unit.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(unit.len());
+        let end = unit
+            .find(|c: char| c.is_ascii_digit() || c == '.')
+            .unwrap_or(unit.len());
         match &unit[..end] {
             "" => return Err(format!("time: missing unit in duration {text:?}")),
             "ns" | "us" | "µs" | "μs" | "ms" | "s" | "m" | "h" => {}
@@ -161,15 +178,13 @@ pub(super) fn check_zone(zone: &str, findings: &mut Findings) {
         return;
     }
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._+-".contains(&byte);
-    let is_part = |part: &str| {
-        !matches!(part, "" | "." | "..") && !part.starts_with('-') && part.bytes().all(plain)
-    };
+    let is_part =
+        |part: &str| !matches!(part, "" | "." | "..") && !part.starts_with('-') && part.bytes().all(plain);
     let unknown = format_args!("unknown time zone {zone}").to_string();
     if !zone.split('/').all(is_part) {
         findings.invalid(field, zone, &unknown);
     } else if zone.eq_ignore_ascii_case("local") {
-        let why =
-            "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones";
+        let why = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones";
         findings.invalid(field, zone, why);
     } else if !is_zone(zone) {
         findings.invalid(field, zone, &unknown);
@@ -181,7 +196,10 @@ fn is_zone(zone: &str) -> bool {
     let folder = Path::new("/usr/share/zoneinfo");
     let begins_as_one = |path: &Path| {
         let mut head = [0; 4];
-        File::open(path).and_then(|mut file| file.read_exact(&mut head)).is_ok() && head == *b"TZif"
+        File::open(path)
+            .and_then(|mut file| file.read_exact(&mut head))
+            .is_ok()
+            && head == *b"TZif"
     };
     zone == "UTC" || begins_as_one(&folder.join(zone)) || !begins_as_one(&folder.join("Etc/UTC"))
 }
@@ -201,7 +219,16 @@ mod tests {
         ] {
             assert_eq!(check(good), Ok(()), "{good}");
         }
-        for bad in ["", "* * * *", "60 * * * *", "5-1 * * * *", "*/0 * * * *", "a * * * *", "@x", "@every 5"] {
+        for bad in [
+            "",
+            "* * * *",
+            "60 * * * *",
+            "5-1 * * * *",
+            "*/0 * * * *",
+            "a * * * *",
+            "@x",
+            "@every 5",
+        ] {
             assert!(check(bad).is_err(), "{bad}");
         }
     }

@@ -2,57 +2,64 @@
 
 use serde_json::Value;
 
-use super::super::{
-    findings::{Findings, entries, list, text},
-    immutable::without_nulls,
+use super::{
+    super::{
+        findings::{Findings, entries, list, text},
+        immutable::without_nulls,
+    },
+    names,
 };
-use crate::trail::Trail;
+use crate::{internals, trail::Trail};
 
 const FIXED: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
-pub(in super::super) fn check(spec: &Value, old: &Value, findings: &mut Findings) {
+pub(in super::super) fn check(pod: &Value, old: &Value, findings: &mut Findings) {
+    names::check_deletion_cost(pod, findings);
+    let (spec, old) = (&pod["spec"], &old["spec"]);
     if spec == old {
         return;
     }
-    let added_or_removed = ["containers", "initContainers"]
-        .into_iter()
-        .find(|kind| list(&spec[*kind]).len() != list(&old[*kind]).len());
-    if let Some(kind) = added_or_removed {
-        // There is nothing to compare any further.
-        let why = "pod updates may not add or remove containers";
-        findings.forbidden(format_args!("spec.{kind}"), why);
-        return;
+    for kind in ["containers", "initContainers"] {
+        if list(&spec[kind]).len() != list(&old[kind]).len() {
+            // There is nothing to compare any further.
+            let why = "pod updates may not add or remove containers";
+            findings.forbidden(format_args!("spec.{kind}"), why);
+            return;
+        }
+        check_images(kind, spec, findings);
     }
-    check_images(spec, findings);
     if !check_deadline(spec, old, findings) {
         return;
     }
     check_gates(spec, old, findings);
     let before = findings.count();
     check_narrowing(spec, old, findings);
-    if findings.count() == before && without_nulls(&with_free_fields_of(spec, old)) != without_nulls(old) {
-        findings.forbidden("spec", FIXED);
+    let same = with_free_fields_of(spec, old);
+    if findings.count() == before && without_nulls(&same) != without_nulls(old) {
+        let difference = internals::difference("PodSpec", old, &same);
+        findings.forbidden("spec", &format!("{FIXED}\n{difference}"));
     }
 }
 
-fn check_images(spec: &Value, findings: &mut Findings) {
-    for kind in ["containers", "initContainers"] {
-        let path = Trail::from_root("spec");
-        let path = path.at(kind);
-        for (index, container) in list(&spec[kind]).iter().enumerate() {
-            let (image, path) = (text(&container["image"]), path.item(index));
-            findings.given(path.at("image"), &container["image"]);
-            if image.trim() != image {
-                let why = "must not have leading or trailing whitespace";
-                findings.invalid(path.at("image"), image, why);
-            }
+fn check_images(kind: &str, spec: &Value, findings: &mut Findings) {
+    let path = Trail::from_root("spec");
+    let path = path.at(kind);
+    for (index, container) in list(&spec[kind]).iter().enumerate() {
+        let (image, path) = (text(&container["image"]), path.item(index));
+        findings.given(path.at("image"), &container["image"]);
+        if image.trim() != image {
+            let why = "must not have leading or trailing whitespace";
+            findings.invalid(path.at("image"), image, why);
         }
     }
 }
 
 /// Says whether there is more to look at.
 fn check_deadline(spec: &Value, old: &Value, findings: &mut Findings) -> bool {
-    let (field, now) = ("spec.activeDeadlineSeconds", spec["activeDeadlineSeconds"].as_i64());
+    let (field, now) = (
+        "spec.activeDeadlineSeconds",
+        spec["activeDeadlineSeconds"].as_i64(),
+    );
     match (now, old["activeDeadlineSeconds"].as_i64()) {
         (None, Some(_)) => {
             let why = "must not update from a positive integer to nil value";

@@ -12,7 +12,7 @@ pub(super) fn check(pod: &Pod<'_>, path: &Trail<'_>, findings: &mut Findings) {
     let regular = list(&pod.spec["containers"]);
     let place = path.at("containers");
     if regular.is_empty() {
-        findings.required(&place, "");
+        findings.required(place, "");
     }
     for (index, container) in regular.iter().enumerate() {
         let path = place.item(index);
@@ -46,6 +46,19 @@ pub(super) fn check(pod: &Pod<'_>, path: &Trail<'_>, findings: &mut Findings) {
     }
 }
 
+/// What the images of a pod may not be, and those of a template may.
+pub(super) fn check_images(spec: &Value, path: &Trail<'_>, findings: &mut Findings) {
+    for kind in ["containers", "initContainers"] {
+        let path = path.at(kind);
+        for (index, image) in list(&spec[kind]).iter().map(|c| text(&c["image"])).enumerate() {
+            if image.trim() != image {
+                let why = "must not have leading or trailing whitespace";
+                findings.invalid(path.item(index).at("image"), image, why);
+            }
+        }
+    }
+}
+
 /// What a container that ends before the others begin has no use for.
 fn check_passing(container: &Value, path: &Trail<'_>, findings: &mut Findings) {
     for key in ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"] {
@@ -68,13 +81,7 @@ fn check_common(pod: &Pod<'_>, container: &Value, path: &Trail<'_>, findings: &m
         let name = text(&container["name"]);
         findings.named(path.at("name"), name, naming::label(name));
     }
-    let image = text(&container["image"]);
-    if image.is_empty() {
-        findings.required(path.at("image"), "");
-    } else if !pod.is_template && image.trim() != image {
-        let why = "must not have leading or trailing whitespace";
-        findings.invalid(path.at("image"), image, why);
-    }
+    findings.given(path.at("image"), &container["image"]);
     let policies = ["File", "FallbackToLogsOnError"];
     findings.one_of(
         path.at("terminationMessagePolicy"),
@@ -86,7 +93,11 @@ fn check_common(pod: &Pod<'_>, container: &Value, path: &Trail<'_>, findings: &m
     check_mounts(pod, container, &path.at("volumeMounts"), findings);
     check_devices(pod, container, &path.at("volumeDevices"), findings);
     let policies = ["Always", "IfNotPresent", "Never"];
-    findings.one_of(path.at("imagePullPolicy"), &container["imagePullPolicy"], &policies);
+    findings.one_of(
+        path.at("imagePullPolicy"),
+        &container["imagePullPolicy"],
+        &policies,
+    );
     resources::check(&container["resources"], &path.at("resources"), findings);
     resources::check_resizing(pod, container, &path.at("resizePolicy"), findings);
     security::check_container(pod, container, &path.at("securityContext"), findings);
@@ -122,7 +133,10 @@ fn check_host_port_conflicts(containers: &[Value], path: &Trail<'_>, findings: &
         for (place, port) in ports.iter().enumerate() {
             let Some(own) = host_port(port) else { continue };
             let earlier = containers[..index].iter().flat_map(|other| list(&other["ports"]));
-            if earlier.chain(&ports[..place]).any(|other| host_port(other) == Some(own)) {
+            if earlier
+                .chain(&ports[..place])
+                .any(|other| host_port(other) == Some(own))
+            {
                 let (protocol, ip, number) = own;
                 let field = path.at("ports");
                 findings.duplicate(
@@ -152,7 +166,10 @@ fn is_claim(pod: &Pod<'_>, name: &str) -> Option<bool> {
 }
 
 fn check_mounts(pod: &Pod<'_>, container: &Value, path: &Trail<'_>, findings: &mut Findings) {
-    let (mounts, devices) = (list(&container["volumeMounts"]), list(&container["volumeDevices"]));
+    let (mounts, devices) = (
+        list(&container["volumeMounts"]),
+        list(&container["volumeDevices"]),
+    );
     for (index, mount) in mounts.iter().enumerate() {
         let item = path.item(index);
         let (name, target) = (text(&mount["name"]), text(&mount["mountPath"]));
@@ -192,20 +209,23 @@ fn check_propagation(container: &Value, mount: &Value, path: &Trail<'_>, finding
         findings.forbidden(path.at("mountPropagation"), why);
     }
     let (recursive, field) = (&mount["recursiveReadOnly"], path.at("recursiveReadOnly"));
-    findings.one_of_if_given(&field, recursive, &["Disabled", "Enabled", "IfPossible"]);
+    findings.one_of_if_given(field, recursive, &["Disabled", "Enabled", "IfPossible"]);
     if matches!(text(recursive), "Enabled" | "IfPossible") {
         if mount["readOnly"] != true {
-            findings.forbidden(&field, "may only be specified when readOnly is true");
+            findings.forbidden(field, "may only be specified when readOnly is true");
         }
         if !matches!(text(propagation), "" | "None") {
             let why = "may only be specified when mountPropagation is None or not specified";
-            findings.forbidden(&field, why);
+            findings.forbidden(field, why);
         }
     }
 }
 
 fn check_devices(pod: &Pod<'_>, container: &Value, path: &Trail<'_>, findings: &mut Findings) {
-    let (mounts, devices) = (list(&container["volumeMounts"]), list(&container["volumeDevices"]));
+    let (mounts, devices) = (
+        list(&container["volumeMounts"]),
+        list(&container["volumeDevices"]),
+    );
     for (index, device) in devices.iter().enumerate() {
         let path = path.item(index);
         let (name, target) = (text(&device["name"]), text(&device["devicePath"]));
@@ -243,7 +263,10 @@ fn check_devices(pod: &Pod<'_>, container: &Value, path: &Trail<'_>, findings: &
 
 /// When a container is started again, if it decides that for itself.
 fn check_restart(container: &Value, path: &Trail<'_>, findings: &mut Findings) {
-    let (policy, rules) = (&container["restartPolicy"], list(&container["restartPolicyRules"]));
+    let (policy, rules) = (
+        &container["restartPolicy"],
+        list(&container["restartPolicyRules"]),
+    );
     if policy.is_null() && !rules.is_empty() {
         let why = "must specify restartPolicy when restart rules are used";
         findings.required(path.at("restartPolicy"), why);
@@ -256,7 +279,7 @@ fn check_restart(container: &Value, path: &Trail<'_>, findings: &mut Findings) {
         findings.one_of(field.at("action"), &rule["action"], &["Restart"]);
         let codes = field.at("exitCodes");
         if rule["exitCodes"].is_null() {
-            findings.required(&codes, "must be specified");
+            findings.required(codes, "must be specified");
         } else {
             let operators = ["In", "NotIn"];
             findings.one_of(codes.at("operator"), &rule["exitCodes"]["operator"], &operators);

@@ -82,15 +82,16 @@ pub(super) fn check(container: &Value, path: &Trail<'_>, findings: &mut Findings
             }
         }
         match given {
-            0 => findings.invalid(&place, "", "must specify one of: `configMapRef` or `secretRef`"),
+            0 => findings.invalid(place, "", "must specify one of: `configMapRef` or `secretRef`"),
             1 => {}
-            _ => findings.invalid(&place, "", "may not have more than one field specified at a time"),
+            _ => findings.invalid(place, "", "may not have more than one field specified at a time"),
         }
     }
 }
 
 fn is_name(name: &str) -> bool {
-    name.bytes().all(|byte| (b' '..=b'~').contains(&byte) && byte != b'=')
+    name.bytes()
+        .all(|byte| (b' '..=b'~').contains(&byte) && byte != b'=')
 }
 
 fn check_source(variable: &Value, path: &Trail<'_>, findings: &mut Findings) {
@@ -227,13 +228,18 @@ pub(super) fn check_files(spec: &Value, path: &Trail<'_>, findings: &mut Finding
             for (index, variable) in list(&container["env"]).iter().enumerate() {
                 let source = &variable["valueFrom"]["fileKeyRef"];
                 let name = text(&source["volumeName"]);
-                let known = list(&spec["volumes"])
-                    .iter()
-                    .any(|volume| text(&volume["name"]) == name);
-                if !source.is_null() && !known {
-                    let field = place.item(index);
-                    let field = field.at("valueFrom.fileKeyRef.volumeName");
-                    findings.add(field, Problem::NotFound(name.into()));
+                if source.is_null() {
+                    continue;
+                }
+                let field = place.item(index);
+                let field = field.at("valueFrom.fileKeyRef.volumeName");
+                let volumes = list(&spec["volumes"]);
+                match volumes.iter().find(|volume| text(&volume["name"]) == name) {
+                    None => findings.add(field, Problem::NotFound(name.into())),
+                    Some(volume) if volume["emptyDir"].is_null() => {
+                        findings.invalid(field, name, "referenced volume must be of type emptyDir");
+                    }
+                    Some(_) => {}
                 }
             }
         }

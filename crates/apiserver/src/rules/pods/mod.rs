@@ -58,6 +58,7 @@ pub(super) fn check_pod(object: &Value, is_new: bool, findings: &mut Findings) {
     };
     let path = Trail::from_root("spec");
     check_spec(&pod, &path, findings);
+    containers::check_images(pod.spec, &path, findings);
     if !is_new {
         return;
     }
@@ -92,12 +93,7 @@ pub(super) fn check_stateful_template(
     check_template_with_claims(template, list(claims), path, findings);
 }
 
-fn check_template_with_claims(
-    template: &Value,
-    claims: &[Value],
-    path: &Trail<'_>,
-    findings: &mut Findings,
-) {
+fn check_template_with_claims(template: &Value, claims: &[Value], path: &Trail<'_>, findings: &mut Findings) {
     let annotations = &template["metadata"]["annotations"];
     for key in annotations.as_object().into_iter().flatten().map(|(key, _)| key) {
         // Upper case is let pass in the domain, so that only then is there a text to make.
@@ -140,7 +136,11 @@ fn check_spec(pod: &Pod<'_>, path: &Trail<'_>, findings: &mut Findings) {
     for (index, gate) in list(&spec["readinessGates"]).iter().enumerate() {
         let kind = text(&gate["conditionType"]);
         let field = path.at("readinessGates");
-        findings.named(field.item(index).at("conditionType"), kind, naming::qualified(kind));
+        findings.named(
+            field.item(index).at("conditionType"),
+            kind,
+            naming::qualified(kind),
+        );
     }
     let gates = list(&spec["schedulingGates"]);
     for (index, gate) in gates.iter().enumerate() {

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::super::findings::{Findings, entries, list, text};
-use crate::{json, naming, schema::Problem, trail::Trail};
+use crate::{internals, json, naming, schema::Problem, trail::Trail};
 
 const SEARCH: &str = r"a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*')";
 
@@ -39,13 +39,7 @@ pub(super) fn check(spec: &Value, path: &Trail<'_>, findings: &mut Findings) {
     }
 }
 
-fn named(
-    spec: &Value,
-    key: &str,
-    rule: fn(&str) -> Vec<String>,
-    path: &Trail<'_>,
-    findings: &mut Findings,
-) {
+fn named(spec: &Value, key: &str, rule: fn(&str) -> Vec<String>, path: &Trail<'_>, findings: &mut Findings) {
     let name = text(&spec[key]);
     if !name.is_empty() {
         findings.named(path.at(key), name, rule(name));
@@ -56,16 +50,19 @@ fn check_hostname(spec: &Value, path: &Trail<'_>, findings: &mut Findings) {
     let name = text(&spec["hostnameOverride"]);
     let field = path.at("hostnameOverride");
     if name.len() > 64 {
-        findings.add(&field, Problem::TooLong(64));
+        findings.add(field, Problem::TooLong(64));
     } else {
-        findings.named(&field, name, naming::subdomain(name));
+        findings.named(field, name, naming::subdomain(name));
     }
     for (other, why) in [
-        ("setHostnameAsFQDN", "may not be set when `hostnameOverride` is set"),
+        (
+            "setHostnameAsFQDN",
+            "may not be set when `hostnameOverride` is set",
+        ),
         ("hostNetwork", "when `hostNetwork` is true"),
     ] {
         if spec[other] == true {
-            findings.forbidden(&field, why);
+            findings.forbidden(field, why);
         }
     }
 }
@@ -141,18 +138,30 @@ pub(super) fn check_claims(claims: &Value, path: &Trail<'_>, findings: &mut Find
             1 => continue,
             _ => "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified",
         };
-        let shown = format!(
-            "{{\"Name\":{},\"ResourceClaimName\":{},\"ResourceClaimTemplateName\":{}}}",
-            claim["name"], claim["resourceClaimName"], claim["resourceClaimTemplateName"]
-        );
+        let shown = internals::shown("PodResourceClaim", claim);
         findings.add(path, Problem::InvalidText(shown, why.to_owned()));
+    }
+}
+
+const COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+
+/// For changed pods, of which it is looked at again.
+pub(super) fn check_deletion_cost(pod: &Value, findings: &mut Findings) {
+    let path = Trail::from_root("metadata.annotations");
+    check_cost(&pod["metadata"]["annotations"], &path, findings);
+}
+
+fn check_cost(annotations: &Value, path: &Trail<'_>, findings: &mut Findings) {
+    if let Some(cost) = annotations.get(COST).and_then(Value::as_str)
+        && cost.parse::<i32>().is_err()
+    {
+        findings.invalid(path.entry(COST), cost, "must be a 32bit integer");
     }
 }
 
 /// The annotations of pods that the server itself reads.
 pub(super) fn check_annotations(pod: &Value, path: &Trail<'_>, findings: &mut Findings) {
     const MIRROR: &str = "kubernetes.io/config.mirror";
-    const COST: &str = "controller.kubernetes.io/pod-deletion-cost";
     const TOLERATIONS: &str = "scheduler.alpha.kubernetes.io/tolerations";
     const SECCOMP: &str = "seccomp.security.alpha.kubernetes.io/pod";
     const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
@@ -168,11 +177,7 @@ pub(super) fn check_annotations(pod: &Value, path: &Trail<'_>, findings: &mut Fi
     {
         findings.invalid(path, TOLERATIONS, &why);
     }
-    if let Some(cost) = annotations.get(COST).and_then(Value::as_str)
-        && cost.parse::<i32>().is_err()
-    {
-        findings.invalid(path.entry(COST), cost, "must be a 32bit integer");
-    }
+    check_cost(annotations, path, findings);
     if let Some(profile) = annotations.get(SECCOMP).and_then(Value::as_str)
         && !matches!(profile, "runtime/default" | "docker/default" | "unconfined")
         && !profile.starts_with("localhost/")

@@ -45,11 +45,11 @@ fn check_probe(pod: &Pod<'_>, kind: &str, probe: &Value, path: &Trail<'_>, findi
         path.at("terminationGracePeriodSeconds"),
     );
     if grace.as_i64().is_some_and(|seconds| seconds <= 0) {
-        findings.invalid(&field, grace.clone(), "must be greater than 0");
+        findings.invalid(field, grace.clone(), "must be greater than 0");
     }
     if kind == "readinessProbe" {
         if !grace.is_null() {
-            findings.invalid(&field, grace.clone(), "must not be set for readinessProbes");
+            findings.invalid(field, grace.clone(), "must not be set for readinessProbes");
         }
         return;
     }
@@ -91,9 +91,8 @@ fn check_handler(pod: &Pod<'_>, handler: &Value, path: &Trail<'_>, findings: &mu
                 let seconds = action["seconds"].as_i64().unwrap_or(0);
                 let grace = pod.spec["terminationGracePeriodSeconds"].as_i64().unwrap_or(30);
                 if !(0..=grace).contains(&seconds) {
-                    let why = format!(
-                        "must be non-negative and less than terminationGracePeriodSeconds ({grace})"
-                    );
+                    let why =
+                        format!("must be non-negative and less than terminationGracePeriodSeconds ({grace})");
                     findings.invalid(path, seconds, &why);
                 }
             }

@@ -40,7 +40,7 @@ fn check_node_affinity(affinity: &Value, path: &Trail<'_>, findings: &mut Findin
         let (terms, path) = (list(&required["nodeSelectorTerms"]), path.at(REQUIRED));
         let path = path.at("nodeSelectorTerms");
         if terms.is_empty() {
-            findings.required(&path, "must have at least one node selector term");
+            findings.required(path, "must have at least one node selector term");
         }
         for (index, term) in terms.iter().enumerate() {
             check_node_term(term, true, &path.item(index), findings);
@@ -127,7 +127,7 @@ fn check_label_keys(term: &Value, path: &Trail<'_>, findings: &mut Findings) {
     for kind in ["matchLabelKeys", "mismatchLabelKeys"] {
         let (keys, path) = (list(&term[kind]), path.at(kind));
         if !keys.is_empty() && term["labelSelector"].is_null() {
-            findings.forbidden(&path, "must not be specified when labelSelector is not set");
+            findings.forbidden(path, "must not be specified when labelSelector is not set");
             continue;
         }
         for (index, key) in keys.iter().map(text).enumerate() {
@@ -148,7 +148,10 @@ pub(super) fn check_spread(constraints: &Value, path: &Trail<'_>, findings: &mut
         if key.is_empty() {
             findings.required(path.at("topologyKey"), "can not be empty");
         }
-        let (action, actions) = (&constraint["whenUnsatisfiable"], ["DoNotSchedule", "ScheduleAnyway"]);
+        let (action, actions) = (
+            &constraint["whenUnsatisfiable"],
+            ["DoNotSchedule", "ScheduleAnyway"],
+        );
         findings.one_of(path.at("whenUnsatisfiable"), action, &actions);
         let same = |other: &Value| {
             other["topologyKey"] == constraint["topologyKey"] && other["whenUnsatisfiable"] == *action
@@ -210,11 +213,7 @@ fn check_toleration(toleration: &Value, path: &Trail<'_>, findings: &mut Finding
             let problem = crate::schema::Problem::NotSupported(operator.into(), operators);
             findings.add(path.at("operator"), problem);
         }
-        _ => findings.one_of(
-            path.at("operator"),
-            &toleration["operator"],
-            &["Equal", "Exists"],
-        ),
+        _ => findings.one_of(path.at("operator"), &toleration["operator"], &["Equal", "Exists"]),
     }
     check_effect(&toleration["effect"], path.at("effect"), findings);
 }

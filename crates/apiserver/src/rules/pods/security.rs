@@ -6,11 +6,10 @@ use super::{
     super::findings::{Findings, is_repeated, list, text},
     Pod,
 };
-use crate::{schema::Problem, trail::Trail};
+use crate::{internals, schema::Problem, trail::Trail};
 
 const ID: &str = "must be between 0 and 2147483647, inclusive";
-const SYSCTL: &str =
-    r"must have at most 253 characters and match regex ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
+const SYSCTL: &str = r"must have at most 253 characters and match regex ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
 
 pub(super) fn check_pod(spec: &Value, path: &Trail<'_>, findings: &mut Findings) {
     let context = &spec["securityContext"];
@@ -96,7 +95,7 @@ fn check_seccomp(profile: &Value, path: &Trail<'_>, findings: &mut Findings) {
             Some(local) => findings.inner_path(field, local),
         }
     } else if !local.is_null() {
-        let shown = format!("{{\"Type\":{},\"LocalhostProfile\":{local}}}", profile["type"]);
+        let shown = internals::shown("SeccompProfile", profile);
         let why = "can only be set when seccomp type is Localhost".to_owned();
         findings.add(field, Problem::InvalidText(shown, why));
     }
@@ -144,41 +143,21 @@ pub(super) fn check_container(pod: &Pod<'_>, container: &Value, path: &Trail<'_>
     }
     check_seccomp(&context["seccompProfile"], &path.at("seccompProfile"), findings);
     if context["allowPrivilegeEscalation"] == false {
+        let refused =
+            |why: &str| Problem::InvalidText(internals::shown("SecurityContext", context), why.to_owned());
         if context["privileged"] == true {
             let why = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";
-            findings.add(path, Problem::InvalidText(shown(context), why.to_owned()));
+            findings.add(path, refused(why));
         }
         for _ in list(&context["capabilities"]["add"])
             .iter()
             .filter(|added| **added == "CAP_SYS_ADMIN")
         {
             let why = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN";
-            findings.add(path, Problem::InvalidText(shown(context), why.to_owned()));
+            findings.add(path, refused(why));
         }
     }
     check_app_armor(&context["appArmorProfile"], &path.at("appArmorProfile"), findings);
-}
-
-/// A container's context in Go's words and order.
-fn shown(context: &Value) -> String {
-    let capabilities = match &context["capabilities"] {
-        Value::Null => "null".to_owned(),
-        given => format!("{{\"Add\":{},\"Drop\":{}}}", given["add"], given["drop"]),
-    };
-    format!(
-        "{{\"Capabilities\":{capabilities},\"Privileged\":{},\"SELinuxOptions\":{},\"WindowsOptions\":{},\"RunAsUser\":{},\"RunAsGroup\":{},\"RunAsNonRoot\":{},\"ReadOnlyRootFilesystem\":{},\"AllowPrivilegeEscalation\":{},\"ProcMount\":{},\"SeccompProfile\":{},\"AppArmorProfile\":{}}}",
-        context["privileged"],
-        context["seLinuxOptions"],
-        context["windowsOptions"],
-        context["runAsUser"],
-        context["runAsGroup"],
-        context["runAsNonRoot"],
-        context["readOnlyRootFilesystem"],
-        context["allowPrivilegeEscalation"],
-        context["procMount"],
-        context["seccompProfile"],
-        context["appArmorProfile"],
-    )
 }
 
 /// A pod with users of its own shares nothing else with its node.
@@ -195,6 +174,11 @@ pub(super) fn check_users(pod: &Pod<'_>, path: &Trail<'_>, findings: &mut Findin
             findings.forbidden(path.at(name), "when `hostUsers` is false");
         }
     }
+    each_container(pod.spec, path, |container, path| {
+        if !list(&container["volumeDevices"]).is_empty() {
+            findings.forbidden(path.at("volumeDevices"), "when `hostUsers` is false");
+        }
+    });
 }
 
 /// What a pod's system does not know.

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{
     super::{
-        findings::{Findings, is_repeated, list, text},
+        findings::{Findings, entries, is_repeated, list, text},
         storage,
     },
     Pod, env,
@@ -73,19 +73,11 @@ pub(super) fn check(pod: &Pod<'_>, path: &Trail<'_>, findings: &mut Findings) {
     let own = volumes.iter().enumerate();
     for (index, volume) in own.filter(|(_, volume)| !claimed(text(&volume["name"]))) {
         let path = path.item(index + pod.claims.len());
-        let mut sources = SOURCES.iter().filter(|source| !volume[**source].is_null());
-        match sources.next() {
-            None => findings.required(&path, "must specify a volume type"),
-            Some(source) => check_source(pod, volume, source, &path, findings),
-        }
-        for extra in sources {
-            // One of them has another name where it is one too many.
-            let extra = match *extra {
-                "downwardAPI" => "downwarAPI",
-                "cephfs" => "cephFS",
-                extra => extra,
-            };
-            findings.forbidden(path.at(extra), "may not specify more than 1 volume type");
+        let mut given = entries(volume).filter(|(key, source)| *key != "name" && !source.is_null());
+        match (given.next(), given.next()) {
+            (None, _) => findings.required(path, "must specify a volume type"),
+            (Some((source, _)), None) => check_source(pod, volume, source, &path, findings),
+            (Some(_), Some(_)) => check_sources(pod, volume, &path, findings),
         }
         let name = text(&volume["name"]);
         if findings.given(path.at("name"), &volume["name"]) {
@@ -94,6 +86,23 @@ pub(super) fn check(pod: &Pod<'_>, path: &Trail<'_>, findings: &mut Findings) {
                 findings.duplicate(path.at("name"), name);
             }
         }
+    }
+}
+
+/// Of several sources, one is taken and the others are too many.
+fn check_sources(pod: &Pod<'_>, volume: &Value, path: &Trail<'_>, findings: &mut Findings) {
+    let mut sources = SOURCES.iter().filter(|source| !volume[**source].is_null());
+    if let Some(source) = sources.next() {
+        check_source(pod, volume, source, path, findings);
+    }
+    for extra in sources {
+        // Some have another name where they are one too many.
+        let extra = match *extra {
+            "downwardAPI" => "downwarAPI",
+            "cephfs" => "cephFS",
+            extra => extra,
+        };
+        findings.forbidden(path.at(extra), "may not specify more than 1 volume type");
     }
 }
 
@@ -246,10 +255,14 @@ fn check_projected(projected: &Value, path: &Trail<'_>, findings: &mut Findings)
             let field = item.at("serviceAccountToken");
             let field = field.at("expirationSeconds");
             if seconds < 600 {
-                findings.invalid(&field, seconds, "may not specify a duration less than 10 minutes");
+                findings.invalid(field, seconds, "may not specify a duration less than 10 minutes");
             }
             if seconds > 1 << 32 {
-                findings.invalid(&field, seconds, "may not specify a duration larger than 2^32 seconds");
+                findings.invalid(
+                    field,
+                    seconds,
+                    "may not specify a duration larger than 2^32 seconds",
+                );
             }
             if findings.given(path.at("path"), &token["path"]) {
                 check_path(&token["path"], &path.at("path"), findings);
@@ -258,7 +271,7 @@ fn check_projected(projected: &Value, path: &Trail<'_>, findings: &mut Findings)
         let given = source.as_object().into_iter().flatten();
         if given.filter(|(_, from)| !from.is_null()).count() > 1 {
             let why = "may not specify more than 1 volume type per source";
-            findings.forbidden(&item, why);
+            findings.forbidden(item, why);
         }
     }
 }

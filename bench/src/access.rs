@@ -1,0 +1,104 @@
+//! What knowing its users costs the embedded API server: in its start, and in every request.
+
+use anyhow::Context;
+use kube::{Client, client::Body};
+use serde_json::json;
+use tokio::runtime::{Builder, Runtime};
+use windlass_cluster::Cluster;
+
+use crate::measure::{Measurement, measure};
+use crate::rounds::{Contender, compare, print_head};
+
+/// How many users have a binding of their own in the namespace.
+const USERS: usize = 1_000;
+
+/// How many requests are timed together.
+const REQUESTS: u32 = 200;
+
+const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings";
+const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles";
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+/// Prints the table. The first line of each case is a server that asks nobody; the ratio of the others is what asking costs.
+pub(crate) fn bench() -> anyhow::Result<()> {
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("a runtime")?;
+    print_head();
+    let started = |rbac| -> anyhow::Result<Measurement> {
+        Ok(measure(
+            1,
+            || (),
+            |()| drop(runtime.block_on(start(rbac)).expect("it starts")),
+        ))
+    };
+    compare(
+        "start in the process",
+        &[
+            ("without RBAC", Box::new(|| started(false))),
+            ("with RBAC", Box::new(|| started(true))),
+        ],
+    )?;
+    let open = runtime.block_on(populated(false))?;
+    let asking = runtime.block_on(populated(true))?;
+    let one = runtime.block_on(asking.user("user-500", [""; 0]))?.client();
+    let (open, admin) = (open.client(), asking.client());
+    let contenders: Vec<Contender<'_>> = vec![
+        ("without RBAC", Box::new(|| Ok(gets(&runtime, &open)))),
+        ("administrator", Box::new(|| Ok(gets(&runtime, &admin)))),
+        ("one user of 1,000", Box::new(|| Ok(gets(&runtime, &one)))),
+    ];
+    compare("get of a config map in the process", &contenders)
+}
+
+async fn start(rbac: bool) -> anyhow::Result<Cluster> {
+    let embedded = if rbac {
+        Cluster::embedded()
+    } else {
+        Cluster::embedded().without_rbac()
+    };
+    Ok(embedded.start().await?)
+}
+
+/// A cluster with a config map, and with users who may read it.
+async fn populated(rbac: bool) -> anyhow::Result<Cluster> {
+    let cluster = start(rbac).await?;
+    let client = cluster.client();
+    post(&client, MAPS, json!({"metadata": {"name": "one"}})).await?;
+    let rules = json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["configmaps"]}]);
+    let role = json!({"metadata": {"name": "reader"}, "rules": rules});
+    post(&client, ROLES, role).await?;
+    for index in 0..USERS {
+        let name = format!("user-{index}");
+        let subject = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name});
+        let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reader"});
+        let binding = json!({"metadata": {"name": name}, "roleRef": role, "subjects": [subject]});
+        post(&client, BINDINGS, binding).await?;
+    }
+    Ok(cluster)
+}
+
+async fn post(client: &Client, path: &str, body: serde_json::Value) -> anyhow::Result<()> {
+    let request = http::Request::post(path).header("content-type", "application/json");
+    client
+        .request_text(request.body(body.to_string().into_bytes())?)
+        .await?;
+    Ok(())
+}
+
+fn gets(runtime: &Runtime, client: &Client) -> Measurement {
+    measure(
+        REQUESTS,
+        || (),
+        |()| {
+            runtime.block_on(async {
+                for _ in 0..REQUESTS {
+                    let request = http::Request::get(format!("{MAPS}/one")).body(Body::empty());
+                    let answer = client.send(request.expect("a request")).await.expect("an answer");
+                    assert_eq!(answer.status(), 200);
+                }
+            });
+        },
+    )
+}

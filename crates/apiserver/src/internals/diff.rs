@@ -1,0 +1,250 @@
+//! What differs between two texts, as `diff -u` shows it.
+//!
+//! Lines are matched as Python's difflib matches them, whose way Go's libraries have taken over: the longest run of equal
+//! lines first, then left and right of it. Lines that a long text holds often do not begin a run.
+
+use std::{collections::HashMap, fmt::Write};
+
+/// How many equal lines are shown around what differs.
+const CONTEXT: usize = 3;
+
+/// From so many lines on, a line that makes up more than a hundredth of them begins no run.
+const LONG: usize = 200;
+
+/// A run of equal lines: where it begins in both texts, and its length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Run {
+    old: usize,
+    new: usize,
+    length: usize,
+}
+
+/// The hunks in which two texts differ; nothing if they do not.
+pub(super) fn unified(old: &str, new: &str) -> String {
+    let (old, new): (Vec<_>, Vec<_>) = (old.split('\n').collect(), new.split('\n').collect());
+    let mut text = String::new();
+    for hunk in hunks(&runs(&old, &new)) {
+        let (first, last) = (hunk[0], hunk[hunk.len() - 1]);
+        let _ = writeln!(
+            text,
+            "@@ -{} +{} @@",
+            range(first.old.0, last.old.1),
+            range(first.new.0, last.new.1)
+        );
+        for change in hunk {
+            if change.equal {
+                lines(&mut text, ' ', &old[change.old.0..change.old.1]);
+            } else {
+                lines(&mut text, '-', &old[change.old.0..change.old.1]);
+                lines(&mut text, '+', &new[change.new.0..change.new.1]);
+            }
+        }
+    }
+    text
+}
+
+fn lines(text: &mut String, mark: char, lines: &[&str]) {
+    for line in lines {
+        let _ = writeln!(text, "{mark}{line}");
+    }
+}
+
+fn range(start: usize, end: usize) -> String {
+    match end - start {
+        1 => format!("{}", start + 1),
+        0 => format!("{start},0"),
+        length => format!("{},{length}", start + 1),
+    }
+}
+
+/// A stretch of both texts that is equal, or not.
+#[derive(Clone, Copy, Debug)]
+struct Change {
+    equal: bool,
+    old: (usize, usize),
+    new: (usize, usize),
+}
+
+/// The changes with a little of what is equal around them, in groups that are far from each other.
+fn hunks(runs: &[Run]) -> Vec<Vec<Change>> {
+    let mut changes: Vec<Change> = Vec::new();
+    let (mut old, mut new) = (0, 0);
+    for run in runs {
+        if old < run.old || new < run.new {
+            changes.push(Change {
+                equal: false,
+                old: (old, run.old),
+                new: (new, run.new),
+            });
+        }
+        (old, new) = (run.old + run.length, run.new + run.length);
+        if run.length > 0 {
+            changes.push(Change {
+                equal: true,
+                old: (run.old, old),
+                new: (run.new, new),
+            });
+        }
+    }
+    let keep_end = |change: &mut Change| {
+        change.old.0 = change.old.0.max(change.old.1.saturating_sub(CONTEXT));
+        change.new.0 = change.new.0.max(change.new.1.saturating_sub(CONTEXT));
+    };
+    let keep_start = |change: &mut Change| {
+        change.old.1 = change.old.1.min(change.old.0 + CONTEXT);
+        change.new.1 = change.new.1.min(change.new.0 + CONTEXT);
+    };
+    if let Some(first) = changes.first_mut().filter(|change| change.equal) {
+        keep_end(first);
+    }
+    if let Some(last) = changes.last_mut().filter(|change| change.equal) {
+        keep_start(last);
+    }
+    let (mut hunks, mut hunk) = (Vec::new(), Vec::new());
+    for change in changes {
+        if change.equal && change.old.1 - change.old.0 > 2 * CONTEXT {
+            let (mut before, mut after) = (change, change);
+            keep_start(&mut before);
+            keep_end(&mut after);
+            hunk.push(before);
+            hunks.push(std::mem::take(&mut hunk));
+            hunk.push(after);
+        } else {
+            hunk.push(change);
+        }
+    }
+    hunks.push(hunk);
+    hunks.retain(|hunk| hunk.iter().any(|change| !change.equal));
+    hunks
+}
+
+/// All runs of equal lines, in order, and an empty one at the end.
+fn runs(old: &[&str], new: &[&str]) -> Vec<Run> {
+    let mut places: HashMap<&str, Vec<usize>> = HashMap::new();
+    for (index, line) in new.iter().enumerate() {
+        places.entry(line).or_default().push(index);
+    }
+    if new.len() >= LONG {
+        let most = new.len() / 100 + 1;
+        places.retain(|_, found| found.len() <= most);
+    }
+    let (mut open, mut found) = (vec![(0, old.len(), 0, new.len())], Vec::new());
+    while let Some((old_start, old_end, new_start, new_end)) = open.pop() {
+        let within = (old_start..old_end, new_start..new_end);
+        let run = longest(old, new, &places, within);
+        if run.length > 0 {
+            found.push(run);
+            open.push((old_start, run.old, new_start, run.new));
+            open.push((run.old + run.length, old_end, run.new + run.length, new_end));
+        }
+    }
+    found.sort_unstable();
+    let mut joined: Vec<Run> = Vec::new();
+    for run in found {
+        match joined.last_mut() {
+            Some(last) if last.old + last.length == run.old && last.new + last.length == run.new => {
+                last.length += run.length;
+            }
+            _ => joined.push(run),
+        }
+    }
+    joined.push(Run {
+        old: old.len(),
+        new: new.len(),
+        length: 0,
+    });
+    joined
+}
+
+type Span = std::ops::Range<usize>;
+
+/// The longest run within parts of both texts; of several, the one that begins first.
+fn longest(old: &[&str], new: &[&str], places: &HashMap<&str, Vec<usize>>, within: (Span, Span)) -> Run {
+    let (in_old, in_new) = within;
+    let mut best = Run {
+        old: in_old.start,
+        new: in_new.start,
+        length: 0,
+    };
+    // How long the run is that ends at each line of the new text and the last one of the old.
+    let mut lengths: HashMap<usize, usize> = HashMap::new();
+    for index in in_old.clone() {
+        let mut longer = HashMap::new();
+        for place in places.get(old[index]).into_iter().flatten() {
+            if !in_new.contains(place) {
+                continue;
+            }
+            let before = place.checked_sub(1).and_then(|before| lengths.get(&before));
+            let length = before.copied().unwrap_or(0) + 1;
+            longer.insert(*place, length);
+            if length > best.length {
+                best = Run {
+                    old: index + 1 - length,
+                    new: place + 1 - length,
+                    length,
+                };
+            }
+        }
+        lengths = longer;
+    }
+    while best.old > in_old.start && best.new > in_new.start && old[best.old - 1] == new[best.new - 1] {
+        best = Run {
+            old: best.old - 1,
+            new: best.new - 1,
+            length: best.length + 1,
+        };
+    }
+    while best.old + best.length < in_old.end
+        && best.new + best.length < in_new.end
+        && old[best.old + best.length] == new[best.new + best.length]
+    {
+        best.length += 1;
+    }
+    best
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hunks_show_three_lines_around_a_change() {
+        let old = "a\nb\nc\nd\ne\nf\ng\nh\ni";
+        let new = "a\nb\nc\nd\nE\nf\ng\nh\ni";
+        assert_eq!(
+            unified(old, new),
+            "@@ -2,7 +2,7 @@\n b\n c\n d\n-e\n+E\n f\n g\n h\n"
+        );
+        assert_eq!(unified(old, old), "");
+        assert_eq!(unified("a", "b"), "@@ -1 +1 @@\n-a\n+b\n");
+        assert_eq!(unified("a\nb", "a"), "@@ -1,2 +1 @@\n a\n-b\n");
+    }
+
+    #[test]
+    fn far_changes_stand_apart() {
+        let old: Vec<_> = (0..30).map(|line| line.to_string()).collect();
+        let mut new = old.clone();
+        new[3] = "x".to_owned();
+        new.insert(20, "y".to_owned());
+        let text = unified(&old.join("\n"), &new.join("\n"));
+        let heads: Vec<_> = text.lines().filter(|line| line.starts_with("@@")).collect();
+        assert_eq!(heads, ["@@ -1,7 +1,7 @@", "@@ -18,6 +18,7 @@"]);
+    }
+
+    #[test]
+    fn a_difference_makes_the_old_text_the_new_one() {
+        // Every line that is kept or added, in order, is the new text where nothing is far from a change.
+        let (old, new) = ("a\nb\nb\nc\nb", "b\na\nb\nc\nd\nb");
+        let shown = unified(old, new);
+        let of = |marks: [char; 2]| -> Vec<&str> {
+            shown
+                .lines()
+                .skip(1)
+                .filter(|line| line.starts_with(marks))
+                .map(|line| &line[1..])
+                .collect()
+        };
+        assert_eq!(of([' ', '-']).join("\n"), old);
+        assert_eq!(of([' ', '+']).join("\n"), new);
+    }
+}
