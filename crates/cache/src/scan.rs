@@ -85,12 +85,19 @@ impl<'a> Cursor<'a> {
         }
     }
 
+    /// Goes over one value of any sort.
+    pub(crate) fn skip(&mut self) -> Result<()> {
+        self.place().map(|_| ())
+    }
+
     /// Goes over one value of any sort and gives its place.
-    pub(crate) fn skip(&mut self) -> Result<Range<usize>> {
+    pub(crate) fn place(&mut self) -> Result<Range<usize>> {
         let first = self.peek()?;
         let start = self.at;
         match first {
-            b'"' => drop(self.string()?),
+            b'"' => {
+                self.string()?;
+            }
             b'{' | b'[' => {
                 let mut depth = 0_u32;
                 loop {
@@ -187,7 +194,7 @@ impl<'a> Cursor<'a> {
                     found.has_api_version = true;
                     cursor.skip()?;
                 }
-                _ => drop(cursor.skip()?),
+                _ => cursor.skip()?,
             }
             Ok(())
         })?;
@@ -205,7 +212,7 @@ fn metadata<'a>(cursor: &mut Cursor<'a>, found: &mut Scanned<'a>, start: usize) 
             b"uid" => found.uid = cursor.text_value()?,
             b"resourceVersion" => found.resource_version = cursor.text_value()?,
             b"generation" => {
-                let place = cursor.skip()?;
+                let place = cursor.place()?;
                 let digits = std::str::from_utf8(&cursor.text[place]).unwrap_or_default();
                 found.generation = digits.parse().unwrap_or_default();
             }
@@ -241,7 +248,7 @@ fn metadata<'a>(cursor: &mut Cursor<'a>, found: &mut Scanned<'a>, start: usize) 
                 }
                 found.managed_fields = Some(previous_end - start..end - start);
             }
-            _ => drop(cursor.skip()?),
+            _ => cursor.skip()?,
         }
         previous_end = cursor.at;
         first = false;
