@@ -16,6 +16,9 @@ pub(crate) enum Trouble {
     Malformed(&'static str),
 }
 
+/// Names and most values are no longer than this.
+const SHORT: usize = 24;
+
 type Result<T> = std::result::Result<T, Trouble>;
 
 /// What a pass over an object finds.
@@ -73,6 +76,25 @@ impl<'a> Cursor<'a> {
     pub(crate) fn string(&mut self) -> Result<&'a [u8]> {
         self.expect(b'"')?;
         let start = self.at;
+        // Most strings are short: a call of the fast search costs more than it saves on them.
+        for (place, byte) in self.text[start..].iter().take(SHORT).enumerate() {
+            match byte {
+                b'"' => {
+                    self.at = start + place + 1;
+                    return Ok(&self.text[start..start + place]);
+                }
+                b'\\' => {
+                    self.at = start + place;
+                    return self.rest_of_string(start);
+                }
+                _ => {}
+            }
+        }
+        self.at = start + SHORT;
+        self.rest_of_string(start)
+    }
+
+    fn rest_of_string(&mut self, start: usize) -> Result<&'a [u8]> {
         loop {
             let rest = self.text.get(self.at..).unwrap_or_default();
             let found = memchr2(b'"', b'\\', rest).ok_or(Trouble::Incomplete)?;
