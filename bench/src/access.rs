@@ -72,8 +72,8 @@ async fn populated(rbac: bool) -> anyhow::Result<Cluster> {
     for index in 0..USERS {
         let name = format!("user-{index}");
         let subject = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name});
-        let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reader"});
-        let binding = json!({"metadata": {"name": name}, "roleRef": role, "subjects": [subject]});
+        let reader = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reader"});
+        let binding = json!({"metadata": {"name": name}, "roleRef": reader, "subjects": [subject]});
         post(&client, BINDINGS, binding).await?;
     }
     Ok(cluster)

@@ -3,9 +3,9 @@
 //! ```text
 //! cargo run --release -p windlass-bench -- queue
 //! cargo run --release -p windlass-bench -- server
-//! cargo run --release -p windlass-bench -- cache
 //! cargo run --release -p windlass-bench -- server applies
 //! cargo run --release -p windlass-bench -- access
+//! cargo run --release -p windlass-bench -- cache
 //! ```
 //!
 //! A subject is a module with a list of cases and a list of rivals; adding one is adding an arm below. Figures are only
@@ -43,6 +43,6 @@ fn main() -> anyhow::Result<()> {
         ["server", "applies"] => server::bench_applies(),
         ["access"] => access::bench(),
         [SERVE, ..] => server::serve(),
-        _ => bail!("name a subject: `queue`, `server`, `access` or `cache`"),
+        _ => bail!("name a subject: `queue`, `cache`, `server` or `access`"),
     }
 }

@@ -1,13 +1,13 @@
 //! The times and the order of `managedFields`: what recordings cannot show, because no two runs share a clock.
 
+mod asking;
+
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::Request;
-use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
-use tower::ServiceExt;
 use windlass_apiserver::Server;
+
+use asking::{read, send};
 
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 
@@ -22,17 +22,10 @@ async fn pass(seconds: u64) {
 }
 
 async fn ask(server: &Server, method: &str, path: &str, kind: &str, body: &Value) -> Value {
-    let request = Request::builder()
-        .method(method)
-        .uri(format!("{DEPLOYMENTS}{path}"))
-        .header("content-type", kind)
-        .body(Full::new(Bytes::from(body.to_string())))
-        .expect("a request");
-    let answer = match server.clone().oneshot(request).await {
-        Ok(response) => response.into_body().collect().await.expect("never fails"),
-        Err(never) => match never {},
-    };
-    serde_json::from_slice(&answer.to_bytes()).expect("JSON")
+    let path = format!("{DEPLOYMENTS}{path}");
+    read(send(server, method, &path, Some(kind), body.to_string()).await)
+        .await
+        .1
 }
 
 async fn apply(server: &Server, manager: &str, spec: &Value) -> Value {

@@ -30,13 +30,14 @@ static SEEDS: LazyLock<Vec<Seed>> = LazyLock::new(|| {
 });
 
 impl Api {
-    /// Writes what is not there yet, and lets the gathering roles gather.
+    /// Writes what is not there yet.
     pub(crate) fn seed_policy(&self) {
         if self.guard.policy.is_none() {
             return;
         }
         let catalogue = self.registry.catalogue();
         let now = self.world.now_text();
+        let mut used = false;
         for seed in SEEDS.iter() {
             let resource = catalogue
                 .find("rbac.authorization.k8s.io", "v1", &seed.resource)
@@ -48,8 +49,13 @@ impl Api {
             object.set_meta("uid", self.world.uid());
             object.set_meta("creationTimestamp", now.clone());
             // On a storage that was used before it is there already, perhaps changed.
-            let _ = self.commit(resource, &mut object, Expect::Absent, Change::Put);
+            used |= self
+                .commit(resource, &mut object, Expect::Absent, Change::Put)
+                .is_err();
         }
-        self.aggregate();
+        // Seeds have what they gather from each other; other roles may have more for them.
+        if used {
+            self.aggregate();
+        }
     }
 }

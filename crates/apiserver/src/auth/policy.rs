@@ -45,8 +45,8 @@ pub(crate) struct Policy {
 
 struct Index {
     tables: Vec<Followed>,
-    /// Cluster roles are those without a namespace.
-    roles: BTreeMap<Key, Arc<RoleFacts>>,
+    /// By namespace and name; cluster roles are in the empty namespace.
+    roles: HashMap<Box<str>, BTreeMap<Arc<str>, Arc<RoleFacts>>>,
     bindings: HashMap<Key, Arc<Binding>>,
     /// Who is bound where; the cluster is the empty namespace.
     places: HashMap<Box<str>, Place>,
@@ -189,7 +189,7 @@ impl Policy {
         Self {
             index: RwLock::new(Index {
                 tables: tables.into(),
-                roles: BTreeMap::new(),
+                roles: HashMap::new(),
                 bindings: HashMap::new(),
                 places: HashMap::new(),
             }),
@@ -247,10 +247,8 @@ impl Policy {
     /// All cluster roles, in order of their names.
     pub(super) fn cluster_roles(&self, storage: &dyn Storage) -> Vec<(Arc<str>, Arc<RoleFacts>)> {
         self.with_index(storage, |index| {
-            let cluster = index.roles.iter().take_while(|(key, _)| key.namespace.is_empty());
-            cluster
-                .map(|(key, role)| (key.name.clone(), role.clone()))
-                .collect()
+            let cluster = index.roles.get("").into_iter().flatten();
+            cluster.map(|(name, role)| (name.clone(), role.clone())).collect()
         })
     }
 
@@ -339,7 +337,7 @@ impl Index {
         let clustered = table.starts_with("cluster");
         let mine = |key: &Key| key.namespace.is_empty() == clustered;
         match kind {
-            Kind::Role => self.roles.retain(|key, _| !mine(key)),
+            Kind::Role => self.roles.retain(|place, _| place.is_empty() != clustered),
             Kind::Binding => {
                 let gone: Vec<_> = self.bindings.keys().filter(|key| mine(key)).cloned().collect();
                 for key in &gone {
@@ -357,10 +355,16 @@ impl Index {
         let key = &entry.key;
         match kind {
             Kind::Role if present => {
-                self.roles.insert(key.clone(), Arc::new(read_role(entry)));
+                let place = self.roles.entry((*key.namespace).into()).or_default();
+                place.insert(key.name.clone(), Arc::new(read_role(entry)));
             }
             Kind::Role => {
-                self.roles.remove(key);
+                if let Some(place) = self.roles.get_mut(&*key.namespace) {
+                    place.remove(&key.name);
+                    if place.is_empty() {
+                        self.roles.remove(&*key.namespace);
+                    }
+                }
             }
             Kind::Binding => {
                 self.unbind(key);
@@ -427,6 +431,6 @@ impl Index {
             "ClusterRole" => "",
             _ => return None,
         };
-        self.roles.get(&Key::new(namespace, name))
+        self.roles.get(namespace)?.get(name)
     }
 }

@@ -122,3 +122,12 @@ async fn every_bootstrap_role_and_subject_may_do_what_a_real_server_lets_it_do()
         table.subjects.len()
     );
 }
+
+#[tokio::test]
+async fn bootstrap_roles_begin_with_what_they_gather() {
+    let server = Server::builder().rbac().build();
+    let api: &Arc<Api> = server.api();
+    let before = api.storage.revision();
+    api.aggregate();
+    assert_eq!(api.storage.revision(), before, "nothing was left to gather");
+}

@@ -17,7 +17,7 @@ use super::{
     Comparison, Element, Malformed, Managed, Manager, Operation, Set, Shape, compare,
     compare::is_same,
     extract,
-    extract::extract_all,
+    extract::{extract_all, misfit},
     fresh::{self, Unowned},
     managed::Entry,
     merge::{merge, remove, with_named},
@@ -49,8 +49,8 @@ pub(crate) struct Writer<'a, V> {
 
 /// No account can be kept of an object: a list's items cannot be told apart, or it has fields that a version lacks at
 /// which one of its managers writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Unaccountable;
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Unaccountable(pub(crate) String);
 
 /// What came of an apply.
 pub(crate) struct Applied<'a> {
@@ -65,12 +65,12 @@ pub(crate) enum Refused {
     /// What the applier would change belongs to others.
     Conflicts(Conflicts),
     Malformed(Malformed),
-    Unaccountable,
+    Unaccountable(Unaccountable),
 }
 
 impl From<Unaccountable> for Refused {
-    fn from(_: Unaccountable) -> Self {
-        Self::Unaccountable
+    fn from(why: Unaccountable) -> Self {
+        Self::Unaccountable(why)
     }
 }
 
@@ -131,7 +131,8 @@ impl<'a, V: Versions> Writer<'a, V> {
         old: &'v Value,
         new: &'v Value,
     ) -> Result<Comparison<'v>, Unaccountable> {
-        let mut comparison = compare(shape, old, new).ok_or(Unaccountable)?;
+        let mut comparison =
+            compare(shape, old, new).ok_or_else(|| Unaccountable("failed to compare objects".to_owned()))?;
         let reset = self.versions.reset(version);
         comparison.removed.subtract_whole(&reset);
         comparison.changed.subtract_whole(&reset);
@@ -276,13 +277,34 @@ impl<'a, V: Versions> Writer<'a, V> {
             let all = objects.map(|object| self.versions.convert(object, &entry.version));
             if all.iter().all(Option::is_some) {
                 let all = all.map(Option::unwrap_or_default);
-                if all.iter().any(|object| extract(shape, object).is_err()) {
-                    return Err(Unaccountable);
+                if let Some(why) = all.iter().find_map(|object| misfit(shape, object)) {
+                    return Err(Unaccountable(format!("failed to convert new object: {why}")));
                 }
                 converted.push((entry.version.to_string(), all));
             }
         }
         Ok(converted)
+    }
+
+    /// Refuses an object that has fields which a version lacks at which one of its managers writes.
+    fn check_versions(
+        &self,
+        managed: &Managed<'_>,
+        object: &Value,
+        words: impl Fn(&str, &Malformed) -> String,
+    ) -> Result<(), Unaccountable> {
+        let mut versions: Vec<_> = managed.0.iter().map(|entry| &*entry.version).collect();
+        versions.sort_unstable();
+        versions.dedup();
+        for version in versions.into_iter().filter(|version| *version != self.version) {
+            let (Some(shape), Some(object)) = (self.versions.shape(version), self.at(object, version)) else {
+                continue;
+            };
+            if let Some(why) = misfit(shape, &object) {
+                return Err(Unaccountable(words(version, &why)));
+            }
+        }
+        Ok(())
     }
 
     /// Brings what is owned in line with schemas that have changed since it was noted.
@@ -309,6 +331,7 @@ impl<'a, V: Versions> Writer<'a, V> {
         let shape = self.shape();
         let mut fields = extract(shape, config).map_err(Refused::Malformed)?;
         fields.subtract_whole(&self.versions.reset(self.version));
+        self.check_versions(&managed, live, |_, why| why.to_string())?;
         self.reconcile(&mut managed);
         let applier = self.manager(Operation::Apply);
         let version = Cow::Borrowed(self.version);
@@ -332,7 +355,12 @@ impl<'a, V: Versions> Writer<'a, V> {
             }
         };
         let mut object = merge(shape, live, config);
-        if let Some((version, last)) = last {
+        if let Some((version, last)) = last.filter(|(_, last)| !last.is_empty()) {
+            self.check_versions(&managed, &object, |version, why| {
+                format!(
+                    "failed to prune fields: failed add back owned items: failed to convert merged object at version {version}: {why}"
+                )
+            })?;
             object = self.prune(object, &managed, &applier, &version, &last);
         }
         let comparison = self.compare(self.version, shape, live, &object)?;

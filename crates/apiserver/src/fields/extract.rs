@@ -29,10 +29,7 @@ impl fmt::Display for Malformed {
 
 /// The fields of a configuration, unless the schema has no place for one of them.
 pub(crate) fn extract<'a>(shape: Shape<'a>, config: &'a Value) -> Result<Set<'a>, Malformed> {
-    let mut extractor = Extractor {
-        problems: Vec::new(),
-        path: Vec::new(),
-    };
+    let mut extractor = Extractor::new(Repeats::Refused);
     let branch = extractor.value(shape, config);
     if extractor.problems.is_empty() {
         Ok(branch.below)
@@ -43,20 +40,39 @@ pub(crate) fn extract<'a>(shape: Shape<'a>, config: &'a Value) -> Result<Set<'a>
 
 /// The fields of an object that is known to fit, duplicates and all.
 pub(super) fn extract_all<'a>(shape: Shape<'a>, object: &'a Value) -> Set<'a> {
-    let mut extractor = Extractor {
-        problems: Vec::new(),
-        path: Vec::new(),
-    };
-    extractor.value(shape, object).below
+    Extractor::new(Repeats::Allowed).value(shape, object).below
+}
+
+/// Why an object does not fit a schema, though items of its lists may be there twice.
+pub(super) fn misfit(shape: Shape<'_>, object: &Value) -> Option<Malformed> {
+    let mut extractor = Extractor::new(Repeats::Allowed);
+    extractor.value(shape, object);
+    (!extractor.problems.is_empty()).then_some(Malformed(extractor.problems))
+}
+
+/// What becomes of items that cannot be told apart.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Repeats {
+    Allowed,
+    Refused,
 }
 
 struct Extractor<'a> {
+    repeats: Repeats,
     problems: Vec<String>,
     /// The way here.
     path: Vec<Element<'a>>,
 }
 
 impl<'a> Extractor<'a> {
+    fn new(repeats: Repeats) -> Self {
+        Self {
+            repeats,
+            problems: Vec::new(),
+            path: Vec::new(),
+        }
+    }
+
     fn complain(&mut self, why: &str) {
         let path: String = self.path.iter().map(ToString::to_string).collect();
         self.problems.push(if path.is_empty() {
@@ -182,7 +198,9 @@ impl<'a> Extractor<'a> {
                 twice = true;
             }
             if twice {
-                self.complain(&format!("duplicate entries for key {element}"));
+                if self.repeats == Repeats::Refused {
+                    self.complain(&format!("duplicate entries for key {element}"));
+                }
                 owned = Branch::MEMBER;
             }
             branch.below.push(element, owned);

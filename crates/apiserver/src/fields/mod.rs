@@ -25,7 +25,7 @@ mod scale;
 mod set;
 mod shape;
 
-pub(crate) use account::{Applied, Conflicts, OnConflict, Refused, Versions, Writer};
+pub(crate) use account::{Applied, Conflicts, OnConflict, Refused, Unaccountable, Versions, Writer};
 pub(crate) use compare::{Comparison, compare};
 pub(crate) use element::Element;
 pub(crate) use extract::{Malformed, extract};

@@ -13,7 +13,7 @@ use super::{
     rendered,
 };
 use crate::{
-    fields::{Applied, Managed, OnConflict, Refused, Set, Versions, compare, extract},
+    fields::{Applied, Managed, OnConflict, Refused, Set, Unaccountable, Versions, compare, extract},
     json,
     object::{Account, Object},
     patch::PatchKind,
@@ -66,7 +66,9 @@ impl Api {
             let mut managed = Managed::read(old.as_ref().map_or("", |old| old.account().text()));
             if managed.is_empty() && old.is_some() {
                 let before = kinds.writer(BEFORE, &now).create(blank(resource), live);
-                managed = before.map_err(|_| unaccountable())?;
+                managed = before.map_err(|Unaccountable(why)| {
+                    Status::unexplained(format!("failed to create manager for existing fields: {why}"))
+                })?;
             }
             let allowed = old
                 .as_ref()
@@ -238,13 +240,8 @@ pub(crate) fn refusal(refused: &Refused, config: &Value) -> Status {
             "failed to create typed patch object ({}): {why}",
             described(config)
         )),
-        Refused::Unaccountable => unaccountable(),
+        Refused::Unaccountable(Unaccountable(why)) => Status::unexplained(why.as_str()),
     }
-}
-
-/// What is there, or would be, cannot be accounted for at a version that one of its managers writes at.
-fn unaccountable() -> Status {
-    Status::unexplained("failed to convert the object to a version that one of its managers writes at")
 }
 
 /// What kubectl wrote before there was server-side apply, if it says so.

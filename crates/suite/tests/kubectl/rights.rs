@@ -77,6 +77,14 @@ pub(crate) async fn the_list_of_rights_is_shown(ctx: Context) -> Result<()> {
     ] {
         assert!(rows.contains(&row), "{row:?} in {table}");
     }
+    // Who may do everything still has the rules that are bound to them.
+    let table = Kubectl::new(&ctx)?.ok("auth can-i --list").await?;
+    for row in [
+        vec!["*.*", "[]", "[]", "[*]"],
+        vec!["selfsubjectreviews.authentication.k8s.io", "[]", "[]", "[create]"],
+    ] {
+        assert!(cells(&table).contains(&row), "{row:?} in {table}");
+    }
     Ok(())
 }
 

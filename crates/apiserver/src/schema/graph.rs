@@ -1,0 +1,242 @@
+//! Building the graph: from the reduced documents of built-in kinds, and from CRDs.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::{
+    Additional, GoField, Graph, Limits, ListType, MapType, Nested, Node, NodeId, PatchStrategy, Schema, Type,
+    View, decode, formats, time,
+};
+
+impl Schema {
+    /// The schema of a CRD version (`openAPIV3Schema`).
+    pub(crate) fn of_crd(document: &Value) -> Result<Self, String> {
+        let mut graph = Graph::default();
+        let root = graph.add(document, &Dialect::CRD)?;
+        Ok(Self {
+            graph: Arc::new(graph),
+            root,
+            has_rules: has_rules(document),
+        })
+    }
+
+    /// The same schema as defaults are held to: of what may be an integer or a string, they may be anything.
+    pub(crate) fn of_crd_defaults(document: &Value) -> Result<Self, String> {
+        let mut graph = Graph::default();
+        let root = graph.add(document, &Dialect::DEFAULTS)?;
+        Ok(Self {
+            graph: Arc::new(graph),
+            root,
+            has_rules: false,
+        })
+    }
+}
+
+impl Graph {
+    /// The built-in kinds' schemas, from the reduced documents.
+    pub(crate) fn of_built_ins(
+        schemas: &Map<String, Value>,
+        types: &Map<String, Value>,
+    ) -> Result<Self, String> {
+        let mut graph = Self::default();
+        for name in schemas.keys() {
+            let id = graph.reserve();
+            graph.names.insert(name.as_str().into(), id);
+        }
+        for (name, document) in schemas {
+            let mut node = graph
+                .node(document, &Dialect::REDUCED)
+                .map_err(|e| format!("schema {name}: {e}"))?;
+            let short = name.rsplit('.').next().unwrap_or_default();
+            node.name = Some(short.into());
+            node.time = time::Precision::of(short);
+            for (field, id) in node.properties.iter() {
+                let go = types.get(name).and_then(|fields| GoField::of(&fields[field]));
+                graph.nodes[id as usize].go = go;
+            }
+            let id = graph.names[name.as_str()];
+            graph.nodes[id as usize] = node;
+        }
+        for id in graph.names.values().copied().collect::<Vec<_>>() {
+            let schema = View::new(&graph, id);
+            graph.nodes[id as usize].ever = decode::written_ever(schema).collect();
+        }
+        Ok(graph)
+    }
+
+    pub(crate) fn named(self: &Arc<Self>, name: &str) -> Option<Schema> {
+        self.names.get(name).map(|root| Schema {
+            graph: self.clone(),
+            root: *root,
+            has_rules: false,
+        })
+    }
+
+    fn reserve(&mut self) -> NodeId {
+        self.nodes.push(Node::default());
+        NodeId::try_from(self.nodes.len() - 1).expect("fewer than 2^32 schemas")
+    }
+
+    fn add(&mut self, document: &Value, dialect: &Dialect) -> Result<NodeId, String> {
+        let id = self.reserve();
+        let node = self.node(document, dialect)?;
+        self.nodes[id as usize] = node;
+        Ok(id)
+    }
+
+    fn node(&mut self, document: &Value, dialect: &Dialect) -> Result<Node, String> {
+        let text = |key: &str| document.get(key).and_then(Value::as_str);
+        let flag = |key: &str| document.get(key).and_then(Value::as_bool).unwrap_or(false);
+        let mut node = Node {
+            kind: match text("type") {
+                _ if flag(dialect.int_or_string) => Type::IntOrString,
+                None if document.get("oneOf").is_some() && dialect.has_references => {
+                    match document["oneOf"][0].as_str() {
+                        Some("integer") => Type::IntOrString,
+                        _ => Type::NumberOrString,
+                    }
+                }
+                None => Type::Any,
+                Some("object") => Type::Object,
+                Some("array") => Type::Array,
+                Some("string") => Type::String,
+                Some("integer") => Type::Integer,
+                Some("number") => Type::Number,
+                Some("boolean") => Type::Boolean,
+                Some(other) => return Err(format!("unknown type {other:?}")),
+            },
+            required: strings(&document["required"]),
+            choices: document["enum"].as_array().cloned().unwrap_or_default(),
+            default: document.get("default").cloned(),
+            nullable: flag("nullable"),
+            preserve_unknown: flag(dialect.preserve_unknown),
+            embedded: flag("x-kubernetes-embedded-resource"),
+            list: match text(dialect.list_type) {
+                Some("set") => ListType::Set,
+                Some("map") => ListType::Map(strings(&document[dialect.list_map_keys])),
+                _ => ListType::Atomic,
+            },
+            map: MapType::of(text(dialect.map_type)),
+            plain_text: matches!(text("format"), None | Some("byte")),
+            patch_strategy: PatchStrategy::of(document),
+            limits: Limits::of(document)?.map(Box::new),
+            ..Node::default()
+        };
+        if let Some(properties) = document["properties"].as_object() {
+            node.properties = properties
+                .iter()
+                .map(|(name, property)| Ok((name.as_str().into(), self.add(property, dialect)?)))
+                .collect::<Result<_, String>>()?;
+        }
+        node.items = document
+            .get("items")
+            .map(|items| self.add(items, dialect))
+            .transpose()?;
+        node.additional = match document.get("additionalProperties") {
+            Some(Value::Bool(true)) => Some(Additional::Like(self.reserve())),
+            Some(Value::Bool(false)) => Some(Additional::None(self.reserve())),
+            Some(schema @ Value::Object(_)) => Some(Additional::Like(self.add(schema, dialect)?)),
+            _ => None,
+        };
+        if !dialect.has_references {
+            node.nested = self.nested(document, dialect)?;
+            let kind = text("type").unwrap_or_default();
+            node.format = text("format")
+                .filter(|format| formats::is_known(kind, format) && node.kind != Type::IntOrString)
+                .map(Into::into);
+        }
+        if let Some(reference) = text("ref").filter(|_| dialect.has_references) {
+            node.base = Some(
+                *self
+                    .names
+                    .get(reference)
+                    .ok_or_else(|| format!("no schema {reference}"))?,
+            );
+        }
+        Ok(node)
+    }
+}
+
+impl Graph {
+    fn nested(&mut self, document: &Value, dialect: &Dialect) -> Result<Option<Box<Nested>>, String> {
+        if !["allOf", "anyOf", "oneOf", "not"]
+            .iter()
+            .any(|key| document.get(key).is_some())
+        {
+            return Ok(None);
+        }
+        let mut all = |key: &str| -> Result<Vec<NodeId>, String> {
+            let schemas = document[key].as_array().into_iter().flatten();
+            schemas.map(|schema| self.add(schema, dialect)).collect()
+        };
+        let (all_of, any_of, one_of) = (all("allOf")?, all("anyOf")?, all("oneOf")?);
+        let not = document
+            .get("not")
+            .map(|schema| self.add(schema, dialect))
+            .transpose()?;
+        Ok(Some(Box::new(Nested {
+            all_of,
+            any_of,
+            one_of,
+            not,
+        })))
+    }
+}
+
+/// Whether there are rules in CEL anywhere in a CRD's schema.
+fn has_rules(document: &Value) -> bool {
+    match document {
+        Value::Object(fields) => fields.iter().any(|(key, value)| {
+            (key == "x-kubernetes-validations" && value.as_array().is_some_and(|rules| !rules.is_empty()))
+                || has_rules(value)
+        }),
+        Value::Array(items) => items.iter().any(has_rules),
+        _ => false,
+    }
+}
+
+/// The names that the two sources use for the same facts.
+struct Dialect {
+    has_references: bool,
+    int_or_string: &'static str,
+    preserve_unknown: &'static str,
+    list_type: &'static str,
+    map_type: &'static str,
+    list_map_keys: &'static str,
+}
+
+impl Dialect {
+    const REDUCED: Self = Self {
+        has_references: true,
+        int_or_string: "intOrString",
+        preserve_unknown: "preserveUnknownFields",
+        list_type: "listType",
+        map_type: "mapType",
+        list_map_keys: "listMapKeys",
+    };
+    const DEFAULTS: Self = Self {
+        int_or_string: "",
+        ..Self::CRD
+    };
+    const CRD: Self = Self {
+        has_references: false,
+        int_or_string: "x-kubernetes-int-or-string",
+        preserve_unknown: "x-kubernetes-preserve-unknown-fields",
+        list_type: "x-kubernetes-list-type",
+        map_type: "x-kubernetes-map-type",
+        list_map_keys: "x-kubernetes-list-map-keys",
+    };
+}
+
+impl Graph {
+    pub(super) fn is_built_in(&self) -> bool {
+        !self.names.is_empty()
+    }
+}
+
+fn strings(list: &Value) -> Vec<Box<str>> {
+    list.as_array()
+        .map(|l| l.iter().filter_map(Value::as_str).map(Into::into).collect())
+        .unwrap_or_default()
+}
