@@ -15,9 +15,15 @@ const CHUNK: usize = 64 << 10;
 /// The first version of an update; all versions have as many digits, so that they can be written over.
 pub(super) const FIRST: usize = 1_000_001;
 
+/// A pod's text, and where its version is in it.
+struct Pod {
+    text: String,
+    version: usize,
+}
+
 /// Pods, and updates of them when they are let go.
 pub(super) struct Source {
-    lines: Arc<Vec<String>>,
+    lines: Arc<Vec<Pod>>,
     /// Updates go over so many pods in turn.
     changing: usize,
     events: usize,
@@ -27,7 +33,15 @@ pub(super) struct Source {
 impl Source {
     pub(super) fn read(file: &str, changing: usize, events: usize) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(file).context("the pods")?;
-        let lines = text.lines().map(str::to_owned).collect();
+        let mark = r#""resourceVersion":""#;
+        let pod = |line: &str| {
+            Some(Pod {
+                text: line.to_owned(),
+                version: line.find(mark)? + mark.len(),
+            })
+        };
+        let lines: Option<Vec<_>> = text.lines().map(pod).collect();
+        let lines = lines.context("each pod has a version")?;
         Ok(Self {
             lines: Arc::new(lines),
             changing,
@@ -60,7 +74,11 @@ impl Source {
             } else {
                 let list = format!(
                     r#"{{"metadata":{{"resourceVersion":"1000000"}},"items":[{}]}}"#,
-                    lines.join(",")
+                    lines
+                        .iter()
+                        .map(|pod| pod.text.as_str())
+                        .collect::<Vec<_>>()
+                        .join(",")
                 );
                 Response::new(Either::Left(Full::from(list)))
             };
@@ -73,7 +91,7 @@ impl Source {
 type Frame = Result<http_body::Frame<Bytes>, Infallible>;
 
 fn updates(
-    lines: Arc<Vec<String>>,
+    lines: Arc<Vec<Pod>>,
     changing: usize,
     events: usize,
     mut go: watch::Receiver<bool>,
@@ -93,7 +111,7 @@ fn updates(
 }
 
 struct Chunks {
-    lines: Arc<Vec<String>>,
+    lines: Arc<Vec<Pod>>,
     changing: usize,
     events: usize,
     next: usize,
@@ -108,16 +126,11 @@ impl Iterator for Chunks {
         }
         let mut chunk = Vec::with_capacity(CHUNK + 16_384);
         while chunk.len() < CHUNK && self.next < self.events {
-            let pod = self.lines[self.next % self.changing].as_bytes();
+            let pod = &self.lines[self.next % self.changing];
             chunk.extend_from_slice(br#"{"type":"MODIFIED","object":"#);
-            let start = chunk.len();
-            chunk.extend_from_slice(pod);
+            let at = chunk.len() + pod.version;
+            chunk.extend_from_slice(pod.text.as_bytes());
             let version = (FIRST + self.next).to_string();
-            let mark = br#""resourceVersion":""#;
-            let at = chunk[start..]
-                .windows(mark.len())
-                .position(|window| window == mark)
-                .map_or(start, |at| start + at + mark.len());
             chunk[at..at + version.len()].copy_from_slice(version.as_bytes());
             chunk.extend_from_slice(b"}\n");
             self.next += 1;

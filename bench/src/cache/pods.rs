@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 /// Pods of one service share a template; there is a service for so many pods.
 const REPLICAS: usize = 12;
 
-/// A small generator (SplitMix64), so that the same number always gives the same pod.
+/// A small generator (`SplitMix64`), so that the same number always gives the same pod.
 struct Chance(u64);
 
 impl Chance {
@@ -26,10 +26,10 @@ impl Chance {
     }
 
     fn hex(&mut self, digits: usize) -> String {
-        let mut text = String::new();
-        while text.len() < digits {
-            text += &format!("{:016x}", self.next());
-        }
+        let parts: Vec<_> = (0..digits.div_ceil(16))
+            .map(|_| format!("{:016x}", self.next()))
+            .collect();
+        let mut text = parts.concat();
         text.truncate(digits);
         text
     }

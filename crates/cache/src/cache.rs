@@ -1,7 +1,7 @@
 //! A cache of one kind: who owns the watches, and how to get from "started" to "readable".
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
     fmt,
     sync::Arc,
     time::Duration,
@@ -266,11 +266,10 @@ impl Shared {
             .cloned()
             .collect();
         for scope in wanted {
-            let scope = Scope::from(scope);
-            if !tasks.contains_key(&scope) {
-                self.core.open(&scope);
-                let task = self.follow(&scope);
-                tasks.insert(scope, task);
+            if let Entry::Vacant(vacant) = tasks.entry(Scope::from(scope)) {
+                self.core.open(vacant.key());
+                let task = self.follow(vacant.key());
+                vacant.insert(task);
             }
         }
         for scope in gone {

@@ -25,9 +25,9 @@ use crate::{
 #[derive(Clone)]
 pub struct Caches {
     /// What the watches use.
-    client: Client,
+    reader: Client,
     /// The same, and its writes go into the caches.
-    writer: Client,
+    client: Client,
     state: Arc<Mutex<State>>,
     /// Every watch's task holds a receiver.
     closing: watch::Sender<bool>,
@@ -55,8 +55,8 @@ impl Caches {
     pub fn new(client: Client) -> Self {
         let state = Arc::default();
         Self {
-            writer: writes::recording(client.clone(), Arc::downgrade(&state)),
-            client,
+            client: writes::recording(client.clone(), Arc::downgrade(&state)),
+            reader: client,
             state,
             closing: watch::Sender::new(false),
         }
@@ -68,7 +68,7 @@ impl Caches {
     /// caches of that kind before the caller gets it; what the watch then tells late cannot undo it. Reads go to the
     /// server, as with the client that it was made from.
     pub fn client(&self) -> &Client {
-        &self.writer
+        &self.client
     }
 
     /// From now on caches of `K` are started with these settings. Those that run stay as they are.
@@ -132,7 +132,7 @@ impl Caches {
         }
         state.known.retain(|_, cache| cache.strong_count() > 0);
         let closing = Some(self.closing.clone());
-        let shared = Shared::start(self.client.clone(), kind, target, keeping, closing);
+        let shared = Shared::start(self.reader.clone(), kind, target, keeping, closing);
         state.known.insert(identity, Arc::downgrade(&shared));
         Cache { shared, decode }
     }

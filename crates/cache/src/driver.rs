@@ -243,6 +243,7 @@ impl Driver {
                     Err(_) => {
                         let more = self.core.ingest.lock().pack_some(PER_TURN);
                         quiet = if more { Instant::now() } else { deadline };
+                        tokio::task::yield_now().await;
                     }
                 }
             };

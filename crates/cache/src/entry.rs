@@ -89,12 +89,19 @@ impl Entry {
     /// The object decoded anew. The caller keeps it; see [`Hot::keep`].
     pub(crate) fn decode<T: Send + Sync + 'static>(&self, decode: Decode<T>) -> Result<Decoded<T>, String> {
         let start = Instant::now();
-        let text = self.text().ok_or("only a projection of it is kept")?;
-        let object = Arc::new(decode(&text)?);
+        let body = self.form.lock().body.clone();
+        let (object, text_bytes) = match body {
+            Body::Plain(text) => (decode(&text)?, text.len()),
+            Body::Packed(packed) => {
+                let text = packed.unpack();
+                (decode(&text)?, text.len())
+            }
+            Body::Dropped => return Err("only a projection of it is kept".to_owned()),
+        };
         Ok(Decoded {
-            object,
+            object: Arc::new(object),
             took: start.elapsed(),
-            text_bytes: text.len(),
+            text_bytes,
         })
     }
 

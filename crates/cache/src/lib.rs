@@ -2,24 +2,27 @@
 //!
 //! ```text
 //!               requests                 effects
-//!   protocol ─────────────► driver ────────────────► store ──► Snapshot ◄── Lister
-//!   (no I/O) ◄───────────── (a task) ◄── kube::Client   │
-//!               inputs                                  └────► Buffer per Subscription
+//!   protocol ─────────────► driver ── ingest ──────► store ──► Snapshot ◄── Lister, Query, Index
+//!   (no I/O) ◄───────────── (a task) ◄── kube::Client   │ ▲
+//!               inputs                                  │ └──── writes: answers to our own writes
+//!                                                       └─────► Buffer per Subscription
 //! ```
 //!
-//! A [`Cache`] lists a kind, watches it from there, and follows the server through lost connections, restarts and
-//! expired versions. It becomes readable by [`Cache::synced`], which gives a [`Lister`]; so acting on a half-filled
-//! cache does not compile. Objects come out as `Arc<K>`: shared, immutable, no copy. A [`Subscription`] tells of
-//! changes with the state before and after.
+//! A [`Cache`] gets the whole state of a kind, watches it from there, and follows the server through lost connections,
+//! restarts and expired versions. It becomes readable by [`Cache::synced`], which gives a [`Lister`]; so acting on a
+//! half-filled cache does not compile. A [`Subscription`] tells of changes with the state before and after.
 //!
-//! Who owns what: the users of a cache (its clones, listers and subscriptions) own the driver's task together, and
-//! it ends with the last of them. The task is the only writer of the store. Each subscription owns its buffer, so
-//! one that does not read delays nobody. [`Caches`] hands out one cache per kind and selection and owns none.
+//! What is kept of an object is small: a [`Meta`], and its JSON without `managedFields`, packed with a dictionary that is
+//! trained from the kind's own objects. It is decoded when somebody reads it, as whatever type, and stays decoded within
+//! a budget; [`Settings`] has the alternatives. Objects come out as `Arc`s: shared, immutable, no copy.
 //!
-//! This crate knows nothing of reconciling or work queues, and never writes to the API.
+//! Who owns what: the users of a cache (its clones, listers and subscriptions) own the drivers' tasks together, and
+//! they end with the last of them. A driver writes the store; what was written through [`Caches::client`] is put in as
+//! well, and stays until the watch has come that far. Each subscription owns its buffer, so one that does not read
+//! delays nobody. [`Caches`] hands out one cache per kind and selection and owns none.
 //!
-//! Not here yet: watch-list (the initial state is always listed), compact and projected storage (every object is
-//! kept decoded), indexes, resync, and reading one's own writes.
+//! This crate knows nothing of reconciling or work queues, and never writes to the API by itself. `STATEMENTS.md` maps
+//! each behaviour that it promises to the test that shows it.
 //!
 //! ```no_run
 //! use std::time::Duration;

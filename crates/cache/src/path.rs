@@ -87,7 +87,7 @@ fn walk(cursor: &mut Cursor<'_>, path: &[Box<str>], found: &mut Vec<Box<str>>) -
             if name == part.as_bytes() {
                 walk(cursor, rest, found)
             } else {
-                cursor.skip().map(drop)
+                cursor.skip()
             }
         }),
         (b'"', []) => {
@@ -95,11 +95,11 @@ fn walk(cursor: &mut Cursor<'_>, path: &[Box<str>], found: &mut Vec<Box<str>>) -
             Ok(())
         }
         (first, []) if first != b'{' && first != b'n' => {
-            let place = cursor.skip()?;
+            let place = cursor.place()?;
             found.push(String::from_utf8_lossy(&cursor.text[place]).into());
             Ok(())
         }
-        _ => cursor.skip().map(drop),
+        _ => cursor.skip(),
     }
 }
 

@@ -160,46 +160,7 @@ impl ListWatch {
                 Effect::Stage
             }
             (Input::ListFailed(failure), Phase::List { .. }) => self.list_failed(failure, now),
-            (Input::WatchFailed(failure) | Input::StreamFailed(failure), Phase::Stream { .. }) => {
-                self.initial_stream_failed(failure, now)
-            }
-            (Input::Event { event, .. }, Phase::Stream { frames, .. }) => {
-                *frames += 1;
-                match event {
-                    Event::Added | Event::Modified => Effect::Stage,
-                    Event::Deleted => Effect::Unstage,
-                }
-            }
-            (
-                Input::Bookmark {
-                    resource_version,
-                    initial_end,
-                },
-                Phase::Stream { call, since, frames },
-            ) => {
-                *frames += 1;
-                if !initial_end {
-                    return Effect::None;
-                }
-                (*resource_version).clone_into(&mut self.resource_version);
-                self.version_unavailable = false;
-                self.not_installed = 0;
-                self.phase = Phase::Watch {
-                    call: call.clone(),
-                    since: *since,
-                    frames: *frames,
-                    unordered: false,
-                };
-                Effect::Replace
-            }
-            (Input::StreamEnded, Phase::Stream { since, frames, .. }) => {
-                if *frames == 0 && now.duration_since(*since) < VERY_SHORT {
-                    self.wait(Cause::Other, Then::Start, now);
-                } else {
-                    self.start(now);
-                }
-                Effect::Discard
-            }
+            (input, Phase::Stream { .. }) => self.stream_input(input, now),
             (Input::WatchFailed(failure) | Input::StreamFailed(failure), Phase::Watch { .. }) => {
                 let unversioned = self.is_unversioned();
                 let then = match failure.cause {
@@ -266,18 +227,69 @@ impl ListWatch {
         }
     }
 
+    /// Takes what came back for a watch that has not told of all initial objects yet.
+    fn stream_input(&mut self, input: &Input<'_>, now: Instant) -> Effect {
+        match (input, &mut self.phase) {
+            (Input::WatchFailed(failure) | Input::StreamFailed(failure), Phase::Stream { .. }) => {
+                self.initial_stream_failed(failure, now)
+            }
+            (Input::Event { event, .. }, Phase::Stream { frames, .. }) => {
+                *frames += 1;
+                match event {
+                    Event::Added | Event::Modified => Effect::Stage,
+                    Event::Deleted => Effect::Unstage,
+                }
+            }
+            (
+                Input::Bookmark {
+                    resource_version,
+                    initial_end,
+                },
+                Phase::Stream { call, since, frames },
+            ) => {
+                *frames += 1;
+                if !initial_end {
+                    return Effect::None;
+                }
+                (*resource_version).clone_into(&mut self.resource_version);
+                self.version_unavailable = false;
+                self.not_installed = 0;
+                self.phase = Phase::Watch {
+                    call: call.clone(),
+                    since: *since,
+                    frames: *frames,
+                    unordered: false,
+                };
+                Effect::Replace
+            }
+            (Input::StreamEnded, Phase::Stream { since, frames, .. }) => {
+                if *frames == 0 && now.duration_since(*since) < VERY_SHORT {
+                    self.wait(Cause::Other, Then::Start, now);
+                } else {
+                    self.start(now);
+                }
+                Effect::Discard
+            }
+            (input, phase) => {
+                debug_assert!(false, "{input:?} does not belong to {phase:?}");
+                Effect::None
+            }
+        }
+    }
+
     /// The stream of initial events was refused or broke off.
     fn initial_stream_failed(&mut self, failure: &Failure, now: Instant) -> Effect {
         let Phase::Stream { call, .. } = &self.phase else {
             return Effect::None;
         };
         match failure.cause {
-            Cause::Refused | Cause::TooManyRequests { .. } => self.wait(failure.cause, Then::Start, now),
             Cause::Expired | Cause::TooLarge if !call.resource_version.is_empty() => {
                 self.version_unavailable = true;
                 self.start(now);
             }
-            Cause::Expired | Cause::TooLarge => self.wait(failure.cause, Then::Start, now),
+            Cause::Refused | Cause::TooManyRequests { .. } | Cause::Expired | Cause::TooLarge => {
+                self.wait(failure.cause, Then::Start, now);
+            }
             // The server cannot do it, or not now: this time it is a list.
             Cause::NotInstalled | Cause::Other => self.relist(),
         }

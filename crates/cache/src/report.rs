@@ -1,6 +1,9 @@
 //! The debug view: what is cached, for whom, and how well it goes.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt::{self, Write as _},
+    sync::Arc,
+};
 
 use crate::{
     cache::Shared,
@@ -72,7 +75,8 @@ impl Report {
         );
         let mut lines = String::new();
         let mut line = |name: &str, value: String| {
-            lines += &format!("windlass_cache_{name}{{{labels}}} {value}\n");
+            // Writing to a text does not fail.
+            let _ = writeln!(lines, "windlass_cache_{name}{{{labels}}} {value}");
         };
         line("objects", objects.to_string());
         line("bytes", bytes.to_string());

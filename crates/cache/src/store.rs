@@ -185,7 +185,7 @@ impl Store {
             if let Some(entry) = entry
                 && !change.writer.own.is_newer_than(&key, listed)
             {
-                change.apply(entry, initial, Order::Listed);
+                change.apply(&entry, initial, Order::Listed);
             }
         }
         if let Some(position) = change.writer.scopes.get_mut(scope) {
@@ -203,7 +203,7 @@ impl Store {
         let mut change = Writing::new(self, &mut writer);
         for told in told {
             match told {
-                Told::Applied(entry) => change.apply(entry, false, Order::Watched),
+                Told::Applied(entry) => change.apply(&entry, false, Order::Watched),
                 Told::Removed(last) => {
                     change.writer.own.ended(&last.meta);
                     let known = change.snapshot.objects.get(&last.meta.key);
@@ -241,7 +241,7 @@ impl Store {
         }
         change.writer.own.wrote(key.clone(), entry.meta.resource_version);
         if selected {
-            change.apply(entry, false, Order::Listed);
+            change.apply(&entry, false, Order::Listed);
         } else {
             change.remove(&key, entry, Deletion::Seen);
         }
@@ -310,7 +310,7 @@ impl<'a> Writing<'a> {
         }
     }
 
-    fn apply(&mut self, new: Arc<Entry>, initial: bool, order: Order) {
+    fn apply(&mut self, new: &Arc<Entry>, initial: bool, order: Order) {
         if self.writer.own.supersedes(&new.meta) {
             return;
         }
@@ -322,13 +322,13 @@ impl<'a> Writing<'a> {
                 return;
             }
         }
-        let old = self.snapshot.objects.insert(Arc::clone(&new));
+        let old = self.snapshot.objects.insert(Arc::clone(new));
         self.changes.push(RawChange::Applied {
             initial: initial && old.is_none(),
             old,
-            new: Arc::clone(&new),
+            new: Arc::clone(new),
         });
-        self.reindex(&new.meta.key, Some(&new));
+        self.reindex(&new.meta.key, Some(new));
     }
 
     /// An object that was never in the store is known to no subscriber.
@@ -381,7 +381,7 @@ impl<'a> Writing<'a> {
 
 impl Writer {
     fn is_complete(&self) -> bool {
-        !self.scopes.is_empty() && self.scopes.values().all(|position| position.complete)
+        self.scopes.values().all(|position| position.complete)
     }
 
     /// How far the watch has come that tells of this key; `None` if there is none.

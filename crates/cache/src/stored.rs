@@ -85,7 +85,7 @@ impl<K: Cacheable + Resource<DynamicType: Default>> Stored<K> {
             ..Scanned::default()
         };
         let meta = Interner::default().meta(&found);
-        let entry = Arc::new(Entry::new(meta, Body::Dropped, Some(Arc::clone(&object) as _)));
+        let entry = Arc::new(Entry::new(meta, Body::Dropped, Some(object as _)));
         let kind = KindName::of::<K>(&K::DynamicType::default());
         let core = Arc::new(Core::new(kind, Keeping::default()));
         Self::new(entry, &core, decode::<K>)

@@ -133,15 +133,15 @@ fn step(
                     (b"metadata", b'{') => cursor.members(|cursor, name| {
                         match name {
                             b"resourceVersion" => {
-                                head.resource_version = Some(cursor.text_value()?.into_owned())
+                                head.resource_version = Some(cursor.text_value()?.into_owned());
                             }
                             b"continue" => head.continue_token = Some(cursor.text_value()?.into_owned()),
-                            _ => drop(cursor.skip()?),
+                            _ => cursor.skip()?,
                         }
                         Ok(())
                     })?,
                     // Go writes an empty list as null.
-                    _ => drop(cursor.skip()?),
+                    _ => cursor.skip()?,
                 }
                 Ok(Place::Members)
             }
@@ -191,7 +191,7 @@ impl<'a> Frame<'a> {
                     let found = cursor.object()?;
                     object = Some((&cursor.text[start..cursor.at], found));
                 }
-                _ => drop(cursor.skip()?),
+                _ => cursor.skip()?,
             }
             Ok(())
         });
@@ -200,25 +200,23 @@ impl<'a> Frame<'a> {
             Err(Trouble::Incomplete) => return Err("it ends too early".to_owned()),
             Err(Trouble::Malformed(what)) => return Err(what.to_owned()),
         }
-        let event = match sort.as_deref() {
-            Some("ADDED") => Event::Added,
-            Some("MODIFIED") => Event::Modified,
-            Some("DELETED") => Event::Deleted,
-            Some("BOOKMARK" | "ERROR") => Event::Added,
-            Some(_) => return Ok(Self::Unknown),
-            None => return Err("it has no type".to_owned()),
+        let Some(sort) = sort else {
+            return Err("it has no type".to_owned());
         };
         // An event about something that is no object says nothing that could be kept.
         let Some((raw, found)) = object else {
             return Ok(Self::Unknown);
         };
-        Ok(match sort.as_deref() {
-            Some("BOOKMARK") => Self::Bookmark {
+        Ok(match &*sort {
+            "ADDED" => Self::Event(Event::Added, raw, found),
+            "MODIFIED" => Self::Event(Event::Modified, raw, found),
+            "DELETED" => Self::Event(Event::Deleted, raw, found),
+            "BOOKMARK" => Self::Bookmark {
                 resource_version: found.resource_version.into_owned(),
                 initial_end: found.initial_events_end,
             },
-            Some("ERROR") => Self::Error(serde_json::from_slice(raw).map_err(|error| error.to_string())?),
-            _ => Self::Event(event, raw, found),
+            "ERROR" => Self::Error(serde_json::from_slice(raw).map_err(|error| error.to_string())?),
+            _ => Self::Unknown,
         })
     }
 }

@@ -199,8 +199,8 @@ fn is_selected(shared: &Shared, meta: &Meta, raw: &[u8]) -> Option<bool> {
 mod tests {
     use super::*;
 
-    fn write(method: Method, uri: &str) -> Option<(String, String)> {
-        let write = Write::of(&method, &uri.parse().expect("a path"))?;
+    fn write(method: &Method, uri: &str) -> Option<(String, String)> {
+        let write = Write::of(method, &uri.parse().expect("a path"))?;
         Some((
             format!("{}/{}", write.prefix, write.plural),
             format!("{}/{}", write.namespace, write.name),
@@ -228,15 +228,15 @@ mod tests {
         ];
         for (uri, resource, key) in cases {
             assert_eq!(
-                write(Method::PUT, uri),
+                write(&Method::PUT, uri),
                 Some((resource.to_owned(), key.to_owned())),
                 "{uri}"
             );
         }
-        assert_eq!(write(Method::GET, "/api/v1/nodes/x"), None);
-        assert_eq!(write(Method::POST, "/api/v1/nodes?dryRun=All"), None);
-        assert_eq!(write(Method::POST, "/version"), None);
-        assert_eq!(write(Method::POST, "/apis/apps"), None);
+        assert_eq!(write(&Method::GET, "/api/v1/nodes/x"), None);
+        assert_eq!(write(&Method::POST, "/api/v1/nodes?dryRun=All"), None);
+        assert_eq!(write(&Method::POST, "/version"), None);
+        assert_eq!(write(&Method::POST, "/apis/apps"), None);
     }
 
     #[test]

@@ -206,11 +206,11 @@ async fn a_thousand_changes_wake_a_waiting_subscriber_once() {
     let mut changes = lister.subscribe();
     settle().await;
     let wakes = Arc::new(Wakes(AtomicUsize::new(0)));
-    let waker = Waker::from(Arc::clone(&wakes));
+    let counting = Waker::from(Arc::clone(&wakes));
     {
         let mut next = std::pin::pin!(changes.next());
         assert!(matches!(
-            next.as_mut().poll(&mut Context::from_waker(&waker)),
+            next.as_mut().poll(&mut Context::from_waker(&counting)),
             Poll::Pending
         ));
         for number in 0..1000 {

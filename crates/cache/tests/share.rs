@@ -48,12 +48,12 @@ async fn an_object_is_stored_once_however_it_is_read() {
     assert_eq!(meta.get(&key("a")).expect("metadata").labels()["app"], "web");
     let dynamic = dynamic.get(&key("a")).expect("dynamic");
     assert_eq!(dynamic.data["data"]["text"], "1");
-    let types = dynamic
+    let said = dynamic
         .types
         .as_ref()
         .expect("items of a list do not say their type; the cache does");
     assert_eq!(
-        (types.api_version.as_str(), types.kind.as_str()),
+        (said.api_version.as_str(), said.kind.as_str()),
         ("v1", "ConfigMap")
     );
 }
@@ -303,7 +303,7 @@ async fn reports_say_what_is_cached_and_for_whom() {
     let stats = cache.stats();
     assert_eq!((stats.lists, stats.failures), (2, 1), "one relist");
     assert!(
-        stats.lag.is_some_and(|lag| lag > Duration::from_secs(60)),
+        stats.lag.is_some_and(|lag| lag > Duration::from_mins(1)),
         "{:?}",
         stats.lag
     );

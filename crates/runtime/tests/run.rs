@@ -114,6 +114,23 @@ async fn a_terminal_error_waits_for_the_next_change() {
     running.stop().await.expect("it stops when asked");
 }
 
+/// A reconciler that cleans up after what is gone must not be told so of what it cannot read.
+#[tokio::test(start_paused = true)]
+async fn an_object_that_does_not_decode_is_not_taken_for_one_that_is_gone() {
+    let (server, log) = (server(), Log::default());
+    let mut broken = config_map("a", "1");
+    broken["data"] = json!(5);
+    server.put(CONFIG_MAPS, broken);
+    let (running, outcomes) = run(&server, controller().reconcile(noting(&log, done)));
+    tokio::time::sleep(Duration::from_hours(1)).await;
+    assert!(log.lock().is_empty(), "it is not reconciled");
+    assert_eq!(outcomes.terminal(), 1);
+    server.put(CONFIG_MAPS, config_map("a", "mended"));
+    settle().await;
+    assert_eq!(*log.lock(), ["a"]);
+    running.stop().await.expect("it stops when asked");
+}
+
 /// 135.
 #[tokio::test(start_paused = true)]
 async fn a_reconcile_may_ask_to_run_again_at_a_time() {
