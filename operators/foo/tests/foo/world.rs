@@ -311,7 +311,7 @@ async fn install_crd(client: Client) -> anyhow::Result<()> {
             .any(|condition| condition.type_ == "Established" && condition.status == "True")
     };
     let mut changes = Cache::<CustomResourceDefinition>::start(
-        client,
+        client.clone(),
         &Selection::all().fields(format!("metadata.name={}", definition.name_any())),
     )
     .subscribe();
@@ -323,7 +323,12 @@ async fn install_crd(client: Client) -> anyhow::Result<()> {
         }
     })
     .await
-    .context("the definition is not established")
+    .context("the definition is not established")?;
+    // A server may say so a moment before it serves the kind; a cache waits for that.
+    Cache::<Foo>::start(client, &Selection::all())
+        .synced(DEADLINE)
+        .await?;
+    Ok(())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
