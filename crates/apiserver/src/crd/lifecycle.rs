@@ -94,12 +94,6 @@ impl Api {
             if crd.fields()["status"]["acceptedNames"] != before.fields()["status"]["acceptedNames"] {
                 released = group();
             }
-            // Who reads that it is established finds it served.
-            let establishes =
-                conditions::is_true(&crd, ESTABLISHED) && !conditions::is_true(&before, ESTABLISHED);
-            if establishes && let Ok(definition) = Definition::of(&crd, entry.revision) {
-                self.registry.define(name, definition);
-            }
             // What is removed is what was stored. Losing this race means that another write was first: look again.
             let written = if change == Change::Remove {
                 before
