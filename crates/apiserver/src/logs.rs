@@ -68,6 +68,10 @@ impl Printed {
         containers.entry(container.into()).or_default().clone()
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.lock().is_empty()
+    }
+
     /// Ends and drops the logs of a pod that is gone.
     pub(crate) fn forget(&self, pod: &str) {
         let gone = self.0.lock().remove(pod);
@@ -149,7 +153,6 @@ impl Log {
     }
 
     fn end(&self) {
-        self.change(|_| {});
         self.state.lock().ended = true;
         self.changed.notify_waiters();
     }

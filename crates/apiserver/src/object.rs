@@ -269,15 +269,15 @@ impl Draft {
     /// The object as of a revision.
     pub(crate) fn at(mut self, revision: Revision) -> Encoded {
         let digits = revision.to_string();
-        let longer = digits.len() - self.revision.len().min(digits.len());
-        let shorter = self.revision.len().saturating_sub(digits.len());
-        if longer == shorter {
+        let guessed = self.revision.len();
+        if digits.len() == guessed {
             self.json[self.revision].copy_from_slice(digits.as_bytes());
         } else {
             let (before, after) = (&self.json[..self.revision.start], &self.json[self.revision.end..]);
             self.json = [before, digits.as_bytes(), after].concat();
         }
-        let moved = |place: usize| place + longer - shorter;
+        // The account stands behind the digits.
+        let moved = |place: usize| place + digits.len() - guessed;
         Encoded {
             shape: 0,
             json: self.json.into(),

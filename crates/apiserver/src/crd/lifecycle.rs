@@ -15,7 +15,6 @@ use serde_json::Value;
 use super::{
     CLEANUP, Definition,
     conditions::{self, APPROVED, Condition, ESTABLISHED, NAMES_ACCEPTED},
-    is_definition,
     names::{self, Taken},
     spec, text,
 };
@@ -31,27 +30,6 @@ use crate::{
 pub(super) const APPROVAL: &str = "api-approved.kubernetes.io";
 
 impl Api {
-    /// Acts on a write to an object.
-    pub(crate) fn after(&self, resource: &Resource, entry: &Entry) {
-        self.after_role(resource);
-        if is_definition(resource) {
-            self.refresh_definition(&entry.key.name);
-        }
-    }
-
-    /// Acts on the end of an object.
-    pub(crate) fn after_removal(&self, resource: &Resource, entry: &Entry) {
-        self.after_role(resource);
-        if is_definition(resource) {
-            self.refresh_definition(&entry.key.name);
-        } else if crate::subresources::has_log(resource) {
-            self.printed.forget(entry.object.decode().meta("uid"));
-        } else if resource.custom {
-            // It may have been the last that a dying definition waited for.
-            self.refresh_definition(&resource.qualified());
-        }
-    }
-
     /// Serves what the stored definitions define.
     pub(crate) fn load_definitions(&self) {
         for name in self.definition_names() {
@@ -60,7 +38,7 @@ impl Api {
     }
 
     /// Brings what is served in line with a stored CRD, and then with those that wait for names that it had.
-    fn refresh_definition(&self, name: &str) {
+    pub(crate) fn refresh_definition(&self, name: &str) {
         let _one_at_a_time = self.definitions.lock();
         let released = self.step_definition(name);
         if let Some(group) = released {

@@ -84,8 +84,8 @@ impl Place<'_> {
                 let mut items: Vec<_> = items.iter().map(identified).collect::<Option<_>>()?;
                 items.sort_by(|(a, _), (b, _)| a.cmp(b));
                 let repeated = items.windows(2).any(|pair| pair[0].0 == pair[1].0);
-                let emptied = old.is_some_and(|old| old.as_array().is_some_and(|old| !old.is_empty()));
-                if repeated || emptied {
+                let had_items = old.is_some_and(|old| old.as_array().is_some_and(|old| !old.is_empty()));
+                if repeated || had_items {
                     return None;
                 }
                 let inner = shape.items();

@@ -77,6 +77,11 @@ pub(super) fn check(spec: &Value, findings: &mut Findings) {
     check_selector(spec, findings);
 }
 
+/// Whether somebody may count it without a domain in its name, be it in a quota or not.
+pub(super) fn is_standard(name: &str) -> bool {
+    MEASURED.contains(&name) || (WHOLE.contains(&name) && name != "services.loadbalancers")
+}
+
 fn is_known(name: &str) -> bool {
     WHOLE.contains(&name) || MEASURED.contains(&name) || name.contains("hugepages-")
 }

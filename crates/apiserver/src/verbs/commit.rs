@@ -13,7 +13,7 @@ use crate::{
     request::Target,
     status::Status,
     storage::{Change, Conflict, Entry, Expect, Key, Revision},
-    versions,
+    subresources, versions,
 };
 
 /// What a change of the desired state by the server itself does to `metadata.generation`.
@@ -58,6 +58,26 @@ impl Api {
             }
         }
         Err(Status::modified(resource, &target.name))
+    }
+
+    /// Acts on a write to an object.
+    pub(crate) fn after(&self, resource: &Resource, entry: &Entry) {
+        self.after_role(resource);
+        if crd::is_definition(resource) {
+            self.refresh_definition(&entry.key.name);
+        }
+    }
+
+    /// Acts on the end of an object.
+    pub(crate) fn after_removal(&self, resource: &Resource, entry: &Entry) {
+        self.after(resource, entry);
+        if subresources::has_log(resource) && !self.printed.is_empty() {
+            self.printed.forget(entry.object.decode().meta("uid"));
+        }
+        if resource.custom {
+            // It may have been the last that a dying definition waited for.
+            self.refresh_definition(&resource.qualified());
+        }
     }
 
     /// Writes an object at the resource's storage version.

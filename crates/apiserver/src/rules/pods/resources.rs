@@ -3,7 +3,10 @@
 use serde_json::{Value, json};
 
 use super::{
-    super::findings::{Findings, entries, is_repeated, list, text},
+    super::{
+        findings::{Findings, entries, is_repeated, list, text},
+        quota,
+    },
     Pod,
 };
 use crate::{
@@ -14,29 +17,6 @@ use crate::{
 
 /// The resources that a container may ask for without a domain in their name.
 const CONTAINER: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
-
-/// The resources that somebody may count without a domain in their name.
-const STANDARD: [&str; 19] = [
-    "cpu",
-    "memory",
-    "ephemeral-storage",
-    "requests.cpu",
-    "requests.memory",
-    "requests.ephemeral-storage",
-    "requests.storage",
-    "limits.cpu",
-    "limits.memory",
-    "limits.ephemeral-storage",
-    "pods",
-    "resourcequotas",
-    "services",
-    "replicationcontrollers",
-    "secrets",
-    "configmaps",
-    "persistentvolumeclaims",
-    "storage",
-    "services.nodeports",
-];
 
 const ONE: i128 = 1_000_000_000;
 
@@ -137,7 +117,7 @@ pub(in super::super) fn check_name(name: &str, field: &Trail<'_>, findings: &mut
     let problems = naming::qualified(name);
     if !problems.is_empty() {
         findings.named(field, name, problems);
-    } else if !name.contains('/') && !is_huge(name) && !STANDARD.contains(&name) {
+    } else if !name.contains('/') && !is_huge(name) && !quota::is_standard(name) {
         findings.invalid(field, name, "must be a standard resource type or fully qualified");
     }
 }
