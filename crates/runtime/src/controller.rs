@@ -1,20 +1,19 @@
-//! A controller: what it watches, what it does, and the run from start to stop.
+//! A controller: what it watches, and what it does.
 
-use std::{marker::PhantomData, num::NonZeroUsize, sync::Arc};
+use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
-use futures::future::try_join_all;
+use futures::Stream;
 use kube::Resource;
-use tokio::task::{JoinError, JoinSet};
-use windlass_cache::{Cacheable, Caches, ObjectKey, Selection, SyncError};
-use windlass_workqueue::WorkQueue;
+use serde::Serialize;
+use windlass_cache::{Cacheable, Meta, ObjectKey};
+use windlass_workqueue::{Builder, RateLimiter, WorkQueue};
 
 use crate::{
-    listers::Listers,
+    children::{Declarative, Declaring},
     outcomes::Outcomes,
     reconcile::Reconciler,
-    source::{self, Boxed, Declared},
-    stop::Stop,
-    worker::{Work, panic_message},
+    source::{self, Anywhere, Declared, Owner},
+    watch::Watch,
 };
 
 /// A loop that reconciles the objects of one kind. It runs in a [`Manager`](crate::Manager).
@@ -49,209 +48,191 @@ use crate::{
 /// # }
 /// ```
 #[must_use = "a controller does nothing until a manager runs it"]
-pub struct Controller<K, R = Undecided> {
-    name: String,
-    declared: Vec<Declared>,
-    concurrency: NonZeroUsize,
-    reconciler: R,
-    outcomes: Arc<Outcomes>,
-    primary: PhantomData<fn() -> K>,
+pub struct Controller<K: Cacheable, R = Undecided> {
+    pub(crate) name: String,
+    pub(crate) kind: K::DynamicType,
+    pub(crate) declared: Vec<Declared>,
+    pub(crate) options: Options,
+    pub(crate) reconciler: R,
+    owner: Owner,
+}
+
+/// What is the same for every kind and reconciler.
+pub(crate) struct Options {
+    pub(crate) concurrency: NonZeroUsize,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) sync_timeout: Option<Duration>,
+    pub(crate) queue: Builder<ObjectKey>,
+    pub(crate) anywhere: Option<Anywhere>,
+    pub(crate) led: bool,
+    pub(crate) outcomes: Arc<Outcomes>,
 }
 
 /// A controller that was not yet told how to reconcile; a manager does not take it.
 pub struct Undecided(());
 
-impl<K: Cacheable + Resource<DynamicType: Default>> Controller<K> {
-    /// A controller for all objects of `K`. The name is in its logs, and no other controller of the manager has it.
+impl<K: Cacheable + Resource<DynamicType: Clone + Default + Send + Sync>> Controller<K> {
+    /// A controller for all objects of `K`. The name is in its logs, metrics and field manager, and no other controller
+    /// of the manager has it.
     pub fn new(name: impl Into<String>) -> Self {
-        Self {
-            name: name.into(),
-            declared: vec![source::triggers::<K>(source::itself)],
-            concurrency: NonZeroUsize::MIN,
-            reconciler: Undecided(()),
-            outcomes: Arc::default(),
-            primary: PhantomData,
-        }
-    }
-
-    /// How to reconcile.
-    pub fn reconcile<R: Reconciler>(self, reconciler: R) -> Controller<K, R> {
-        let Self {
-            name,
-            declared,
-            concurrency,
-            reconciler: _,
-            outcomes,
-            primary,
-        } = self;
-        Controller {
-            name,
-            declared,
-            concurrency,
-            reconciler,
-            outcomes,
-            primary,
-        }
+        Self::of(name, Watch::new())
     }
 }
 
-impl<K: Cacheable + Resource<DynamicType: Default>, R> Controller<K, R> {
-    /// Also reconciles a `K` when an object that it controls (by owner reference) changes or goes.
-    pub fn owns<Child>(mut self) -> Self
+impl<K: Cacheable + Resource<DynamicType: Clone + Send + Sync>> Controller<K> {
+    /// A controller for the objects that this selects: of a kind that is known at run time, by label or field, or only
+    /// when certain things change.
+    ///
+    /// ```
+    /// use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+    /// use windlass_runtime::{Controller, Predicate, Watch};
+    ///
+    /// let cron_tabs = ApiResource::from_gvk(&GroupVersionKind::gvk("stable.example.com", "v1", "CronTab"));
+    /// let watch = Watch::<DynamicObject>::dynamic(cron_tabs).when(Predicate::generation_changed());
+    /// let controller = Controller::of("cron-tabs", watch);
+    /// ```
+    pub fn of(name: impl Into<String>, watch: Watch<K>) -> Self {
+        let owner = Owner::of(&watch);
+        Self {
+            name: name.into(),
+            kind: watch.dynamic.clone(),
+            declared: vec![source::declare(watch.itself(), &owner)],
+            options: Options {
+                concurrency: NonZeroUsize::MIN,
+                timeout: None,
+                sync_timeout: None,
+                queue: WorkQueue::builder(),
+                anywhere: None,
+                led: true,
+                outcomes: Arc::default(),
+            },
+            reconciler: Undecided(()),
+            owner,
+        }
+    }
+
+    /// How to reconcile, step by step.
+    pub fn reconcile<R: Reconciler>(self, reconciler: R) -> Controller<K, R> {
+        let Self {
+            name,
+            kind,
+            declared,
+            options,
+            reconciler: _,
+            owner,
+        } = self;
+        Controller {
+            name,
+            kind,
+            declared,
+            options,
+            reconciler,
+            owner,
+        }
+    }
+
+    /// What should be there: a function from an object to its children and status, which are then brought about.
+    /// See [`Desired`](crate::Desired).
+    pub fn declare<D: Declarative<K>>(self, declarative: D) -> Controller<K, Declaring<K, D>>
     where
-        Child: Cacheable + Resource<DynamicType: Default>,
+        K: Serialize,
     {
-        self.declared
-            .push(source::triggers::<Child>(source::controller_of::<K, Child>));
-        self
+        let declaring = Declaring::new(declarative, self.kind.clone());
+        self.reconcile(declaring)
+    }
+}
+
+impl<K: Cacheable, R> Controller<K, R> {
+    /// Also reconciles a `K` when an object that it controls (by owner reference) changes or goes.
+    pub fn owns<Child>(self) -> Self
+    where
+        Child: Cacheable + Resource<DynamicType: Clone + Default + Send + Sync>,
+    {
+        self.watch(Watch::<Child>::new().owned())
     }
 
     /// Also reconciles the objects that `map` names when an `Other` changes or goes. For a change it is asked about
     /// the state before as well as the state after, so that what an object no longer refers to is reconciled too.
-    pub fn watches<Other>(mut self, map: impl Fn(&Other) -> Vec<ObjectKey> + Send + 'static) -> Self
+    pub fn watches<Other>(self, map: impl Fn(&Other) -> Vec<ObjectKey> + Send + 'static) -> Self
     where
-        Other: Cacheable + Resource<DynamicType: Default>,
+        Other: Cacheable + Resource<DynamicType: Clone + Default + Send + Sync>,
     {
-        self.declared.push(source::triggers::<Other>(move |change| {
-            let states = change.old().into_iter().chain([change.stored()]);
-            states
-                .filter_map(|stored| stored.object().ok())
-                .flat_map(|object| map(&object))
-                .collect()
-        }));
-        self
+        self.watch(Watch::<Other>::new().mapped(map))
     }
 
     /// Caches `Other` for [`Context::lister`](crate::Context::lister) without reconciling anything when it changes.
-    pub fn reads<Other>(mut self) -> Self
+    pub fn reads<Other>(self) -> Self
     where
-        Other: Cacheable + Resource<DynamicType: Default>,
+        Other: Cacheable + Resource<DynamicType: Clone + Default + Send + Sync>,
     {
-        self.declared.push(source::reads::<Other>());
+        self.watch(Watch::<Other>::new())
+    }
+
+    /// Also looks at another kind, in every detail that a [`Watch`] can say.
+    pub fn watch<Other>(mut self, watch: Watch<Other>) -> Self
+    where
+        Other: Cacheable + Resource<DynamicType: Clone + Send + Sync>,
+    {
+        self.declared.push(source::declare(watch, &self.owner));
+        self
+    }
+
+    /// Also reconciles the keys of this stream: what happens outside the API. It may end; what it gives while nothing can be
+    /// reconciled yet waits in the queue, each key once.
+    pub fn triggered_by(mut self, keys: impl Stream<Item = ObjectKey> + Send + 'static) -> Self {
+        self.declared.push(source::stream(keys));
+        self
+    }
+
+    /// Of every kind, only changes that pass trigger; deletions, their beginnings and replaced objects always do. For what
+    /// concerns one kind, see [`Watch::when`] with a [`Predicate`](crate::Predicate). Default: all.
+    pub fn only(mut self, test: impl Fn(Option<&Meta>, &Meta) -> bool + Send + Sync + 'static) -> Self {
+        self.options.anywhere = Some(Arc::new(test));
         self
     }
 
     /// How many objects are reconciled at the same time; one object never twice. Default: 1.
     pub fn concurrency(mut self, reconciles: NonZeroUsize) -> Self {
-        self.concurrency = reconciles;
+        self.options.concurrency = reconciles;
+        self
+    }
+
+    /// How long one reconcile may take. One that takes longer is dropped at its next await, counted and retried.
+    /// Default: as long as it likes.
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        self.options.timeout = Some(limit);
+        self
+    }
+
+    /// How long to wait for the caches at the start. When it is over the controller fails, and the manager with it.
+    /// Default: for ever, since a kind may be installed later; a warning says what is missing.
+    pub fn sync_timeout(mut self, limit: Duration) -> Self {
+        self.options.sync_timeout = Some(limit);
+        self
+    }
+
+    /// How long an object waits after a failure. Default: 5 ms doubling to 1000 s, and ten retries per second overall with
+    /// bursts of a hundred ([`DefaultRateLimiter`](windlass_workqueue::DefaultRateLimiter)).
+    pub fn rate_limiter(mut self, limiter: impl RateLimiter<ObjectKey> + 'static) -> Self {
+        self.options.queue = self.options.queue.rate_limiter(limiter);
+        self
+    }
+
+    /// How often an object is retried that fails again and again; then it waits for its next change. Default: for ever.
+    pub fn max_retries(mut self, retries: u32) -> Self {
+        self.options.queue = self.options.queue.max_retries(retries);
+        self
+    }
+
+    /// Reconciles whether or not this process is the leader: for controllers that concern the process itself or its node.
+    /// Default: with leader election, only the leader reconciles.
+    pub fn on_every_replica(mut self) -> Self {
+        self.options.led = false;
         self
     }
 
     /// The counters of this controller; they go on counting while it runs.
     pub fn outcomes(&self) -> Arc<Outcomes> {
-        Arc::clone(&self.outcomes)
-    }
-}
-
-/// Why a controller stopped that was not asked to.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ControllerError {
-    /// One of its caches ended.
-    #[error(transparent)]
-    Cache(#[from] SyncError),
-    /// A watch ended although nobody asked.
-    #[error("a watch ended")]
-    SourceEnded,
-    /// A function that maps a change to keys panicked; what it would have said is lost, so nothing can be trusted.
-    #[error("the mapping from a change to objects panicked: {0}")]
-    MappingPanicked(String),
-}
-
-impl<K: Cacheable, R: Reconciler> Controller<K, R> {
-    /// Runs until it is time to stop. Not cancellation-safe in one way: dropping it aborts running reconciles at
-    /// their next await.
-    pub(crate) async fn run(
-        self,
-        caches: Caches,
-        selection: Selection,
-        mut stop: Stop,
-    ) -> Result<(), ControllerError> {
-        let queue = WorkQueue::new();
-        let mut pumps = JoinSet::new();
-        let mut waits = Vec::new();
-        for declare in self.declared {
-            let source = declare(&caches, &selection);
-            waits.push((source.ready)());
-            if let Some(pump) = source.pump {
-                pumps.spawn(pump(queue.clone()));
-            }
-        }
-        tracing::info!(controller = self.name, "waiting for caches");
-        let mut listers = Listers::new(self.name.clone());
-        tokio::select! {
-            biased;
-            () = stop.requested() => return stopped(&self.name, pumps).await,
-            ended = pumps.join_next() => return Err(pump_ended(ended)),
-            ready = try_join_all(waits) => ready?.into_iter().for_each(|ready| ready(&mut listers)),
-        }
-
-        tracing::info!(
-            controller = self.name,
-            workers = self.concurrency,
-            "starting workers"
-        );
-        let own = listers.get::<K>().ok().cloned();
-        let work = Arc::new(Work {
-            queue: queue.clone(),
-            reconciler: self.reconciler,
-            client: caches.client().clone(),
-            listers: Arc::new(listers),
-            outcomes: self.outcomes,
-            readable: Box::new(move |key| own.as_ref().map_or(Ok(()), |own| own.try_get(key).map(drop))),
-        });
-        // A switch of their own: they also stop when a pump has failed.
-        let (halt, halted) = Stop::new();
-        let mut workers = JoinSet::new();
-        for _ in 0..self.concurrency.get() {
-            workers.spawn(Arc::clone(&work).run(halted.clone()));
-        }
-        let outcome = tokio::select! {
-            biased;
-            () = stop.requested() => Ok(()),
-            ended = pumps.join_next() => Err(pump_ended(ended)),
-        };
-
-        queue.close();
-        halt.send_replace(true);
-        tracing::info!(
-            controller = self.name,
-            running = queue.running(),
-            "stopping workers"
-        );
-        while workers.join_next().await.is_some() {}
-        stopped(&self.name, pumps).await?;
-        outcome
-    }
-}
-
-async fn stopped(name: &str, mut pumps: JoinSet<()>) -> Result<(), ControllerError> {
-    pumps.shutdown().await;
-    tracing::info!(controller = name, "stopped");
-    Ok(())
-}
-
-fn pump_ended(ended: Option<Result<(), JoinError>>) -> ControllerError {
-    match ended.and_then(Result::err).map(JoinError::try_into_panic) {
-        Some(Ok(panic)) => ControllerError::MappingPanicked(panic_message(&*panic).to_owned()),
-        _ => ControllerError::SourceEnded,
-    }
-}
-
-/// A controller whose types a manager need not know.
-pub(crate) struct Prepared {
-    pub(crate) name: String,
-    pub(crate) run: Run,
-}
-
-type Run = Box<dyn FnOnce(Caches, Selection, Stop) -> Boxed<Result<(), ControllerError>> + Send>;
-
-impl<K: Cacheable, R: Reconciler> From<Controller<K, R>> for Prepared {
-    fn from(controller: Controller<K, R>) -> Self {
-        let name = controller.name.clone();
-        Self {
-            name,
-            run: Box::new(move |caches, selection, stop| Box::pin(controller.run(caches, selection, stop))),
-        }
+        Arc::clone(&self.options.outcomes)
     }
 }

@@ -19,6 +19,9 @@
 //! Not here yet: predicates, declarative children, leader election, events, health and metrics endpoints, timeouts
 //! per reconcile.
 
+mod board;
+mod children;
+mod control;
 mod controller;
 mod error;
 mod listers;
@@ -27,14 +30,21 @@ mod manager;
 #[path = "../../cache/tests/model/mod.rs"]
 mod model;
 mod outcomes;
+mod predicate;
 mod reconcile;
 mod source;
 mod stop;
+mod terms;
+mod watch;
 mod worker;
 
-pub use controller::{Controller, ControllerError, Undecided};
+pub use children::{APPLIED, CONTROLLER, ChildError, Declarative, Declaring, Desired};
+pub use control::ControllerError;
+pub use controller::{Controller, Undecided};
 pub use error::Error;
 pub use manager::{Manager, ManagerError};
-pub use outcomes::Outcomes;
+pub use outcomes::{Outcome, Outcomes};
+pub use predicate::Predicate;
 pub use reconcile::{Action, Context, ReconcileId, Reconciler, Request};
+pub use watch::Watch;
 pub use windlass_cache::ObjectKey;

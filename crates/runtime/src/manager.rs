@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, future::Future, io};
 
-use kube::Client;
+use kube::{Client, Resource};
 use tokio::{
     signal::unix::{SignalKind, signal},
     task::JoinSet,
@@ -10,9 +10,11 @@ use tokio::{
 use windlass_cache::{Cacheable, Caches, Selection};
 
 use crate::{
-    controller::{Controller, ControllerError, Prepared},
+    control::{ControllerError, Env, Prepared},
+    controller::Controller,
     reconcile::Reconciler,
-    stop::Stop,
+    stop::{Phase, Stop},
+    terms::Terms,
 };
 
 /// Runs controllers on one shared set of caches until it is told to stop.
@@ -61,7 +63,10 @@ impl Manager {
     }
 
     /// Adds a controller.
-    pub fn controller<K: Cacheable, R: Reconciler>(mut self, controller: Controller<K, R>) -> Self {
+    pub fn controller<K, R: Reconciler>(mut self, controller: Controller<K, R>) -> Self
+    where
+        K: Cacheable + Resource<DynamicType: Send + Sync>,
+    {
         self.controllers.push(controller.into());
         self
     }
@@ -101,8 +106,13 @@ impl Manager {
         let caches = Caches::new(self.client);
         let (switch, stop) = Stop::new();
         let mut running = JoinSet::new();
-        for Prepared { name, run } in self.controllers {
-            let ended = run(caches.clone(), self.selection.clone(), stop.clone());
+        for Prepared { name, run, .. } in self.controllers {
+            let ended = run(Env {
+                caches: caches.clone(),
+                selection: self.selection.clone(),
+                terms: Terms::endless(),
+                stop: stop.clone(),
+            });
             running.spawn(async move {
                 ended.await.map_err(|cause| ManagerError::Controller {
                     controller: name,
@@ -137,7 +147,7 @@ impl Manager {
                 outcome = Err(error);
             }
             stopping = true;
-            switch.send_replace(true);
+            switch.throw(Phase::Finishing);
         }
         caches.close().await;
         outcome

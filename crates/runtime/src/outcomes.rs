@@ -5,56 +5,75 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Counters of one controller, from [`Controller::outcomes`](crate::Controller::outcomes).
 #[derive(Debug, Default)]
 pub struct Outcomes {
-    done: AtomicU64,
-    requeued: AtomicU64,
-    failed: AtomicU64,
-    terminal: AtomicU64,
-    panicked: AtomicU64,
+    counts: [AtomicU64; Outcome::ALL.len()],
+}
+
+/// How a reconcile ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// It worked.
+    Done,
+    /// It worked and asked to run again later.
+    Requeued,
+    /// It failed and is retried.
+    Failed,
+    /// It failed for good.
+    Terminal,
+    /// It panicked and is retried.
+    Panicked,
+    /// It took longer than the controller's [timeout](crate::Controller::timeout) and is retried.
+    TimedOut,
+}
+
+impl Outcome {
+    pub(crate) const ALL: [Self; 6] = [
+        Self::Done,
+        Self::Requeued,
+        Self::Failed,
+        Self::Terminal,
+        Self::Panicked,
+        Self::TimedOut,
+    ];
 }
 
 impl Outcomes {
+    /// How many reconciles ended like this.
+    pub fn of(&self, outcome: Outcome) -> u64 {
+        self.counts[outcome as usize].load(Ordering::Relaxed)
+    }
+
     /// Reconciles that returned [`Action::done`](crate::Action::done).
     pub fn done(&self) -> u64 {
-        self.done.load(Ordering::Relaxed)
+        self.of(Outcome::Done)
     }
 
     /// Reconciles that asked to run again later.
     pub fn requeued(&self) -> u64 {
-        self.requeued.load(Ordering::Relaxed)
+        self.of(Outcome::Requeued)
     }
 
-    /// Reconciles that failed and are retried; panics are not in this number.
+    /// Reconciles that failed and are retried; panics and timeouts are not in this number.
     pub fn failed(&self) -> u64 {
-        self.failed.load(Ordering::Relaxed)
+        self.of(Outcome::Failed)
     }
 
     /// Reconciles that failed for good.
     pub fn terminal(&self) -> u64 {
-        self.terminal.load(Ordering::Relaxed)
+        self.of(Outcome::Terminal)
     }
 
     /// Reconciles that panicked and are retried.
     pub fn panicked(&self) -> u64 {
-        self.panicked.load(Ordering::Relaxed)
+        self.of(Outcome::Panicked)
+    }
+
+    /// Reconciles that took too long and are retried.
+    pub fn timed_out(&self) -> u64 {
+        self.of(Outcome::TimedOut)
     }
 
     pub(crate) fn count(&self, outcome: Outcome) {
-        let counter = match outcome {
-            Outcome::Done => &self.done,
-            Outcome::Requeued => &self.requeued,
-            Outcome::Failed => &self.failed,
-            Outcome::Terminal => &self.terminal,
-            Outcome::Panicked => &self.panicked,
-        };
-        counter.fetch_add(1, Ordering::Relaxed);
+        self.counts[outcome as usize].fetch_add(1, Ordering::Relaxed);
     }
-}
-
-#[derive(Clone, Copy)]
-pub(crate) enum Outcome {
-    Done,
-    Requeued,
-    Failed,
-    Terminal,
-    Panicked,
 }

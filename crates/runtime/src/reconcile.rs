@@ -2,10 +2,11 @@
 
 use std::{fmt, future::Future, sync::Arc, time::Duration};
 
-use kube::Client;
+use kube::{Client, Resource};
 use windlass_cache::{Cacheable, Lister, ObjectKey};
+use windlass_workqueue::{Priority, WorkQueue};
 
-use crate::{error::Error, listers::Listers};
+use crate::{error::Error, listers::Listers, stop::Stop};
 
 /// Brings the world closer to what one object asks for.
 ///
@@ -59,21 +60,44 @@ pub struct Request {
 
 /// What to do after a reconcile that worked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
+#[must_use = "return it: what comes next depends on it"]
 pub struct Action {
     pub(crate) requeue_after: Option<Duration>,
+    pub(crate) priority: Option<Priority>,
 }
 
 impl Action {
     /// Nothing until something changes.
     pub fn done() -> Self {
-        Self { requeue_after: None }
+        Self {
+            requeue_after: None,
+            priority: None,
+        }
     }
 
     /// Again after this time, or earlier if something changes.
     pub fn requeue_after(delay: Duration) -> Self {
         Self {
             requeue_after: Some(delay),
+            priority: None,
+        }
+    }
+
+    /// Should it run again, then with this priority. Default: the one that it had.
+    pub fn with_priority(mut self, priority: Priority) -> Self {
+        self.priority = Some(priority);
+        self
+    }
+
+    /// Of two wishes, the earlier one.
+    pub(crate) fn sooner(self, other: Option<Duration>) -> Self {
+        let requeue_after = match (self.requeue_after, other) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        };
+        Self {
+            requeue_after,
+            ..self
         }
     }
 }
@@ -81,27 +105,60 @@ impl Action {
 /// What a reconcile may use. It exists only when every cache of the controller is complete. Clones are cheap.
 #[derive(Clone)]
 pub struct Context {
-    pub(crate) client: Client,
-    pub(crate) listers: Arc<Listers>,
+    pub(crate) world: Arc<World>,
+    pub(crate) key: ObjectKey,
     pub(crate) id: ReconcileId,
+    /// Of the term in which it runs.
+    pub(crate) stop: Stop,
+    pub(crate) epoch: Option<u64>,
+}
+
+/// What the reconciles of one controller share.
+pub(crate) struct World {
+    pub(crate) client: Client,
+    pub(crate) listers: Listers,
+    pub(crate) queue: WorkQueue<ObjectKey>,
 }
 
 impl Context {
-    /// The client, for writes and for reads that must not be stale.
+    /// The client, for writes and for reads that must not be stale. What it writes is visible to the next cached read;
+    /// with leader election it writes only while this process is the leader.
     pub fn client(&self) -> &Client {
-        &self.client
+        &self.world.client
     }
 
     /// Reads a kind that the controller declared: its own, or one that it owns, watches or reads.
     ///
     /// For any other kind it is a terminal error that names the missing declaration: no watch starts by accident.
-    pub fn lister<K: Cacheable>(&self) -> Result<&Lister<K>, Error> {
-        self.listers.get::<K>()
+    pub fn lister<K: Cacheable + Resource<DynamicType: Default>>(&self) -> Result<&Lister<K>, Error> {
+        self.lister_of(&K::DynamicType::default())
+    }
+
+    /// Like [`lister`](Self::lister) for a kind that is known at run time.
+    pub fn lister_of<K: Cacheable>(&self, kind: &K::DynamicType) -> Result<&Lister<K>, Error> {
+        self.world.listers.get::<K>(kind)
     }
 
     /// The id of this reconcile; it is in the span of every log line too.
     pub fn id(&self) -> ReconcileId {
         self.id
+    }
+
+    /// Whether the object was queued again while this reconcile runs: what it has read may be stale, and it may want to
+    /// return early; it will run again.
+    pub fn is_queued_again(&self) -> bool {
+        self.world.queue.is_wanted(&self.key)
+    }
+
+    /// Returns once this reconcile should come to its end, because the process stops or is no longer the leader. One that
+    /// goes on is dropped when the grace period, or the lease, is over. Cancellation-safe.
+    pub async fn stopping(&self) {
+        self.stop.clone().requested().await;
+    }
+
+    /// Whether it should come to its end; see [`stopping`](Self::stopping).
+    pub fn is_stopping(&self) -> bool {
+        self.stop.is_requested()
     }
 }
 
@@ -110,8 +167,10 @@ impl Context {
 pub struct ReconcileId(uuid::Uuid);
 
 impl ReconcileId {
+    /// Unique, not secret: no entropy of the system is used up.
     pub(crate) fn new() -> Self {
-        Self(uuid::Uuid::new_v4())
+        let bits = fastrand::u128(..).to_ne_bytes();
+        Self(uuid::Builder::from_random_bytes(bits).into_uuid())
     }
 }
 

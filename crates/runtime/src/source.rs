@@ -1,162 +1,245 @@
-//! Where a controller's keys come from: the changes of one kind, mapped to the objects that they concern.
+//! Where a controller's keys come from: the changes of one kind, mapped to the objects that they concern, or a stream.
 
-use std::{future::Future, pin::Pin, time::Duration};
+use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
+use futures::{Stream, StreamExt};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::Resource;
 use windlass_cache::{
-    Cache, Cacheable, Caches, Change, ObjectKey, Selection, Subscription, SyncError, is_cluster_scoped,
+    Cache, Cacheable, Caches, Change, IndexBy, Lister, Meta, ObjectKey, Selection, Subscription, SyncError,
 };
 use windlass_workqueue::{Add, Priority, WorkQueue};
 
-use crate::listers::Listers;
+use crate::{
+    children::Offspring,
+    listers::Listers,
+    predicate::{Predicate, undeniable},
+    watch::{Role, Watch},
+};
 
 /// How often a wait for a cache says what it waits for.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A kind that a controller declared, before it runs.
-pub(crate) type Declared = Box<dyn FnOnce(&Caches, &Selection) -> Source + Send>;
+pub(crate) type Declared = Box<dyn FnOnce(&Caches, &Selection, Option<Anywhere>) -> Source + Send>;
 
-/// A kind whose watch has started.
+/// A test over the changes of every kind of a controller.
+pub(crate) type Anywhere = Arc<dyn Fn(Option<&Meta>, &Meta) -> bool + Send + Sync>;
+
+/// A kind whose watch has started, or a stream.
 pub(crate) struct Source {
-    /// Puts keys into the queue until the cache ends. `None` for a kind that is only read.
+    /// Puts keys into the queue until the source ends. `None` for a kind that is only read.
     pub(crate) pump: Option<Pump>,
-    /// Waits until the kind can be read.
-    pub(crate) ready: Box<dyn FnOnce() -> Boxed<Result<Ready, SyncError>> + Send>,
+    /// Waits until the kind can be read. `None` for what cannot be.
+    pub(crate) ready: Option<Box<dyn FnOnce() -> Boxed<Result<Ready, SyncError>> + Send>>,
 }
 
-pub(crate) type Pump = Box<dyn FnOnce(WorkQueue<ObjectKey>) -> Boxed<()> + Send>;
+pub(crate) enum Pump {
+    /// Of a cache: it ends only when the cache does.
+    Endless(Pumping),
+    /// Of a stream, which may end.
+    Ending(Pumping),
+}
+
+pub(crate) type Pumping = Box<dyn FnOnce(WorkQueue<ObjectKey>) -> Boxed<()> + Send>;
 pub(crate) type Ready = Box<dyn FnOnce(&mut Listers) + Send>;
 pub(crate) type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// A kind that is read, and triggers nothing.
-pub(crate) fn reads<K: Cacheable>() -> Declared
+/// The kind that a controller is for, as owner references name it.
+#[derive(Clone, Debug)]
+pub(crate) struct Owner {
+    group: String,
+    kind: String,
+    cluster_scoped: bool,
+}
+
+impl Owner {
+    pub(crate) fn of<K: Cacheable>(watch: &Watch<K>) -> Self {
+        Self {
+            group: K::group(&watch.dynamic).into_owned(),
+            kind: K::kind(&watch.dynamic).into_owned(),
+            cluster_scoped: watch.cluster_scoped,
+        }
+    }
+
+    /// The owner's key if it is of this kind; the version in the reference does not matter.
+    fn key(&self, owner: &OwnerReference, namespace: Option<&str>) -> Option<ObjectKey> {
+        let group = owner.api_version.rsplit_once('/').map_or("", |(group, _)| group);
+        if owner.kind != self.kind || group != self.group {
+            return None;
+        }
+        // A namespaced object may have an owner outside any namespace.
+        Some(match namespace.filter(|_| !self.cluster_scoped) {
+            Some(namespace) => ObjectKey::namespaced(namespace, owner.name.as_str()),
+            None => ObjectKey::cluster(owner.name.as_str()),
+        })
+    }
+}
+
+/// What a watch asks for, once there are caches.
+pub(crate) fn declare<K: Cacheable>(watch: Watch<K>, owner: &Owner) -> Declared
 where
-    K::DynamicType: Default,
+    K::DynamicType: Clone + Send + Sync,
 {
-    Box::new(|caches, selection| {
-        let cache = caches.get::<K>(selection);
+    let owner = owner.clone();
+    Box::new(move |caches, within, anywhere| {
+        let cache = caches.get_dynamic::<K>(&watch.dynamic, &watch.selection(within));
+        let Watch {
+            dynamic,
+            predicate,
+            role,
+            ..
+        } = watch;
+        let by_owner = matches!(role, Role::Controlled).then(|| cache.index(IndexBy::owner()));
+        let announce = move |lister: Lister<K>| -> Ready {
+            Box::new(move |listers| {
+                if let Some(by_owner) = by_owner {
+                    listers.bear(Offspring::new(lister.clone(), by_owner, dynamic.clone()));
+                }
+                listers.insert(&dynamic, lister);
+            })
+        };
+        if matches!(role, Role::Read) {
+            return Source {
+                pump: None,
+                ready: Some(Box::new(move || {
+                    Box::pin(async move { Ok(announce(synced(&cache).await?)) })
+                })),
+            };
+        }
+        let concerns = move |change: &Change<K>| match &role {
+            Role::Read => Vec::new(),
+            Role::Itself => vec![change.key().clone()],
+            Role::Controlled => owners(change, &owner, |owner| owner.controller == Some(true)),
+            Role::Owned => owners(change, &owner, |_| true),
+            Role::Mapped(map) => mapped(change, map),
+        };
+        let sieve = Sieve { predicate, anywhere };
+        let subscription = cache.subscribe();
+        let mut handled = subscription.synced();
         Source {
-            pump: None,
-            ready: Box::new(move || Box::pin(ready(cache))),
+            pump: Some(Pump::Endless(Box::new(move |queue| {
+                Box::pin(pump(subscription, sieve, concerns, queue))
+            }))),
+            ready: Some(Box::new(move || {
+                Box::pin(async move {
+                    let lister = synced(&cache).await?;
+                    handled.wait().await;
+                    Ok(announce(lister))
+                })
+            })),
         }
     })
 }
 
-/// A kind whose changes trigger the keys that `map` gives.
-pub(crate) fn triggers<K: Cacheable>(map: impl Fn(&Change<K>) -> Vec<ObjectKey> + Send + 'static) -> Declared
-where
-    K::DynamicType: Default,
-{
-    Box::new(|caches, selection| {
-        let cache = caches.get::<K>(selection);
-        let subscription = cache.subscribe();
-        let mut handled = subscription.synced();
-        Source {
-            pump: Some(Box::new(move |queue| Box::pin(pump(subscription, map, queue)))),
-            ready: Box::new(move || {
-                Box::pin(async move {
-                    let ready = ready(cache).await?;
-                    handled.wait().await;
-                    Ok(ready)
-                })
-            }),
-        }
+/// Keys that come from outside the API. A stream that ends is no error.
+pub(crate) fn stream(keys: impl Stream<Item = ObjectKey> + Send + 'static) -> Declared {
+    Box::new(move |_, _, _| Source {
+        pump: Some(Pump::Ending(Box::new(move |queue| {
+            Box::pin(keys.for_each(move |key| {
+                queue.add(key);
+                std::future::ready(())
+            }))
+        }))),
+        ready: None,
     })
+}
+
+/// Which changes get through.
+struct Sieve<K> {
+    predicate: Option<Predicate<K>>,
+    anywhere: Option<Anywhere>,
+}
+
+impl<K> Sieve<K> {
+    fn passes(&self, change: &Change<K>) -> bool {
+        let old = change.old().map(windlass_cache::Stored::meta);
+        self.predicate.as_ref().is_none_or(|predicate| predicate.passes(change))
+            && self
+                .anywhere
+                .as_ref()
+                .is_none_or(|passes| undeniable(change) || passes(old, change.meta()))
+    }
 }
 
 async fn pump<K: Cacheable>(
     mut subscription: Subscription<K>,
-    map: impl Fn(&Change<K>) -> Vec<ObjectKey>,
+    sieve: Sieve<K>,
+    concerns: impl Fn(&Change<K>) -> Vec<ObjectKey>,
     queue: WorkQueue<ObjectKey>,
 ) {
     while let Some(change) = subscription.next().await {
-        let priority = match change {
-            // Objects that were there at the start give way to those that change while these are worked through.
-            Change::Applied { initial: true, .. } => Priority::LOW,
-            _ => Priority::NORMAL,
+        if !sieve.passes(&change) {
+            continue;
+        }
+        // What was there at the start, or only is told again, gives way to what changes in the meantime.
+        let seen_before = matches!(change, Change::Applied { initial: true, .. }) || change.is_resync();
+        let priority = if seen_before { Priority::LOW } else { Priority::NORMAL };
+        let add = Add {
+            priority,
+            ..Add::default()
         };
-        for key in map(&change) {
-            queue.add_with(
-                key,
-                Add {
-                    priority,
-                    ..Add::default()
-                },
-            );
+        for key in concerns(&change) {
+            queue.add_with(key, add);
         }
     }
 }
 
 /// Waits as long as it takes: a kind may be installed later. Says every now and then what is missing.
-async fn ready<K: Cacheable>(cache: Cache<K>) -> Result<Ready, SyncError> {
+async fn synced<K: Cacheable>(cache: &Cache<K>) -> Result<Lister<K>, SyncError> {
     loop {
         match cache.synced(PATIENCE).await {
-            Ok(lister) => return Ok(Box::new(move |listers: &mut Listers| listers.insert(lister))),
             Err(waiting @ SyncError::Deadline { .. }) => tracing::warn!("waiting to start: {waiting}"),
-            Err(ended) => return Err(ended),
+            ended => return ended,
         }
     }
 }
 
-/// The object itself.
-pub(crate) fn itself<K>(change: &Change<K>) -> Vec<ObjectKey> {
-    vec![change.key().clone()]
+/// Every state that the change is about: what was seen before, and what is there now or was last.
+fn states<K: Cacheable>(change: &Change<K>) -> impl Iterator<Item = &windlass_cache::Stored<K>> {
+    change.old().into_iter().chain([change.stored()])
 }
 
-/// The `Owner` that controls the object, now or before the change.
-pub(crate) fn controller_of<Owner, Child>(change: &Change<Child>) -> Vec<ObjectKey>
-where
-    Owner: Resource<DynamicType: Default, Scope: 'static>,
-    Child: Cacheable,
-{
-    let mut owners = Vec::new();
-    for stored in change.old().into_iter().chain([change.stored()]) {
-        // Most objects have no owner, and need not be decoded to know that. What does not decode is reported.
-        if stored.meta().owners().is_empty() {
+fn mapped<K: Cacheable>(change: &Change<K>, map: impl Fn(&K) -> Vec<ObjectKey>) -> Vec<ObjectKey> {
+    // What does not decode is reported by the cache.
+    let objects = states(change).filter_map(|state| state.object().ok());
+    objects.flat_map(|object| map(&object)).collect()
+}
+
+/// The owners of the object, now or before the change, that are of the controller's kind.
+fn owners<K: Cacheable>(
+    change: &Change<K>,
+    kind: &Owner,
+    matters: impl Fn(&OwnerReference) -> bool,
+) -> Vec<ObjectKey> {
+    let mut keys = Vec::new();
+    for state in states(change) {
+        // Most objects have no owner, and need not be decoded to know that.
+        if state.meta().owners().is_empty() {
             continue;
         }
-        let Ok(object) = stored.object() else { continue };
-        let owner = object
-            .meta()
-            .owner_references
-            .iter()
-            .flatten()
-            .find(|owner| owner.controller == Some(true));
-        let key = owner.and_then(|owner| owner_key::<Owner>(owner, object.meta().namespace.as_deref()));
-        owners.extend(key.filter(|key| !owners.contains(key)));
+        let Ok(object) = state.object() else { continue };
+        let namespace = object.meta().namespace.as_deref();
+        for owner in object.meta().owner_references.iter().flatten() {
+            let key = kind.key(owner, namespace).filter(|_| matters(owner));
+            keys.extend(key.filter(|key| !keys.contains(key)));
+        }
     }
-    owners
-}
-
-/// The owner's key if it is an `Owner`; the version in the reference does not matter.
-fn owner_key<Owner>(owner: &OwnerReference, namespace: Option<&str>) -> Option<ObjectKey>
-where
-    Owner: Resource<DynamicType: Default, Scope: 'static>,
-{
-    let dynamic = Owner::DynamicType::default();
-    let group = owner.api_version.rsplit_once('/').map_or("", |(group, _)| group);
-    if owner.kind != Owner::kind(&dynamic) || group != Owner::group(&dynamic) {
-        return None;
-    }
-    // A namespaced object may have an owner outside any namespace.
-    let cluster_scoped = is_cluster_scoped::<Owner>();
-    Some(match namespace.filter(|_| !cluster_scoped) {
-        Some(namespace) => ObjectKey::namespaced(namespace, owner.name.as_str()),
-        None => ObjectKey::cluster(owner.name.as_str()),
-    })
+    keys
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap, core::v1::Node};
+    use kube::Resource;
 
     use windlass_cache::Stored;
 
     use super::*;
     use crate::model::{CONFIG_MAPS, Server, config_map};
+
+    fn owner<K: Cacheable + Resource<DynamicType: Default>>() -> Owner {
+        Owner::of(&Watch::<K>::new())
+    }
 
     /// 132: a complete cache is not enough; its initial objects must have become keys.
     #[tokio::test(start_paused = true)]
@@ -164,11 +247,13 @@ mod tests {
         let server = Server::with(&[CONFIG_MAPS]);
         server.put(CONFIG_MAPS, config_map("a", ""));
         let caches = Caches::new(server.client());
-        let Source { pump, ready } = triggers::<ConfigMap>(itself)(&caches, &Selection::all());
-        let (queue, mut ready) = (WorkQueue::new(), ready());
+        let declared = declare(Watch::<ConfigMap>::new().itself(), &owner::<ConfigMap>());
+        let Source { pump, ready } = declared(&caches, &Selection::all(), None);
+        let (queue, mut ready) = (WorkQueue::new(), ready.expect("it can be read")());
         let early = tokio::time::timeout(Duration::from_mins(1), &mut ready).await;
         assert!(early.is_err(), "ready before anything was queued");
-        let pump = tokio::spawn(pump.expect("it triggers")(queue.clone()));
+        let Some(Pump::Endless(pump)) = pump else { panic!("it triggers") };
+        let pump = tokio::spawn(pump(queue.clone()));
         assert!(ready.await.is_ok());
         assert_eq!(queue.len(), 1);
         pump.abort();
@@ -187,6 +272,19 @@ mod tests {
         Stored::of(Arc::new(object))
     }
 
+    fn new(new: Stored<ConfigMap>) -> Change<ConfigMap> {
+        Change::Applied {
+            old: None,
+            new,
+            initial: false,
+        }
+    }
+
+    fn controllers(change: &Change<ConfigMap>, kind: &Owner) -> Vec<String> {
+        let keys = owners(change, kind, |owner| owner.controller == Some(true));
+        keys.iter().map(ToString::to_string).collect()
+    }
+
     /// go-anchors 144, 147.
     #[test]
     fn a_child_leads_to_the_owner_that_controls_it() {
@@ -200,18 +298,17 @@ mod tests {
             ("", "", true, vec![]),
         ];
         for (api_version, kind, controller, expected) in cases {
-            let new = owned_by(api_version, kind, "d", controller);
-            let change = Change::Applied {
-                old: None,
-                new,
-                initial: false,
-            };
-            let keys: Vec<_> = controller_of::<Deployment, _>(&change)
-                .iter()
-                .map(ToString::to_string)
-                .collect();
-            assert_eq!(keys, expected, "{api_version} {kind} {controller}");
+            let change = new(owned_by(api_version, kind, "d", controller));
+            let found = controllers(&change, &owner::<Deployment>());
+            assert_eq!(found, expected, "{api_version} {kind} {controller}");
         }
+    }
+
+    /// 144.
+    #[test]
+    fn a_child_may_lead_to_owners_that_do_not_control_it() {
+        let change = new(owned_by("apps/v1", "Deployment", "d", false));
+        assert_eq!(owners(&change, &owner::<Deployment>(), |_| true).len(), 1);
     }
 
     #[test]
@@ -220,33 +317,18 @@ mod tests {
             owned_by("apps/v1", "Deployment", "a", true),
             owned_by("apps/v1", "Deployment", "b", true),
         );
-        let change = Change::Applied {
+        let change = |new| Change::Applied {
             old: Some(old.clone()),
             new,
             initial: false,
         };
-        let names = |change| {
-            controller_of::<Deployment, _>(&change)
-                .iter()
-                .map(ToString::to_string)
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(names(change), ["n/a", "n/b"]);
-        let same = Change::Applied {
-            old: Some(old.clone()),
-            new: old,
-            initial: false,
-        };
-        assert_eq!(names(same), ["n/a"]);
+        assert_eq!(controllers(&change(new), &owner::<Deployment>()), ["n/a", "n/b"]);
+        assert_eq!(controllers(&change(old.clone()), &owner::<Deployment>()), ["n/a"]);
     }
 
     #[test]
     fn an_owner_outside_namespaces_has_a_key_without_one() {
-        let change = Change::Applied {
-            old: None,
-            new: owned_by("v1", "Node", "n1", true),
-            initial: false,
-        };
-        assert_eq!(controller_of::<Node, _>(&change), [ObjectKey::cluster("n1")]);
+        let change = new(owned_by("v1", "Node", "n1", true));
+        assert_eq!(controllers(&change, &owner::<Node>()), ["n1"]);
     }
 }

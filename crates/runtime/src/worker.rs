@@ -1,28 +1,28 @@
 //! One worker: takes a key, reconciles it, settles what comes next.
 
-use std::{any::Any, panic::AssertUnwindSafe, sync::Arc};
+use std::{any::Any, future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::FutureExt;
-use kube::Client;
+use tokio::time::Instant;
 use tracing::Instrument;
 use windlass_cache::{ObjectKey, Undecodable};
-use windlass_workqueue::{Taken, WorkQueue};
+use windlass_workqueue::{Outcome as Fate, Taken};
 
 use crate::{
+    board::Board,
     error::Error,
-    listers::Listers,
     outcomes::{Outcome, Outcomes},
-    reconcile::{Action, Context, ReconcileId, Reconciler, Request},
+    reconcile::{Action, Context, ReconcileId, Reconciler, Request, World},
     stop::Stop,
 };
 
 /// What the workers of one controller share.
 pub(crate) struct Work<R> {
-    pub(crate) queue: WorkQueue<ObjectKey>,
+    pub(crate) world: Arc<World>,
     pub(crate) reconciler: R,
-    pub(crate) client: Client,
-    pub(crate) listers: Arc<Listers>,
+    pub(crate) timeout: Option<Duration>,
     pub(crate) outcomes: Arc<Outcomes>,
+    pub(crate) board: Arc<Board>,
     /// Fails for an object of the controller's own kind that is there and does not decode: it must not be taken for
     /// one that is gone.
     pub(crate) readable: Readable,
@@ -30,76 +30,116 @@ pub(crate) struct Work<R> {
 
 pub(crate) type Readable = Box<dyn Fn(&ObjectKey) -> Result<(), Undecodable> + Send + Sync>;
 
+/// How an attempt ended, before anything follows from it.
+enum Ended {
+    Returned(Result<Action, Error>),
+    Panicked(Box<dyn Any + Send>),
+    TimedOut(Duration),
+}
+
 impl<R: Reconciler> Work<R> {
     /// Works until it is time to stop; the reconcile that runs then is finished first.
-    pub(crate) async fn run(self: Arc<Self>, mut stop: Stop) {
+    pub(crate) async fn run(self: Arc<Self>, mut stop: Stop, epoch: Option<u64>) {
         loop {
             let taken = tokio::select! {
                 // What is still queued is found again by the next start.
                 biased;
                 () = stop.requested() => return,
-                taken = self.queue.take() => taken,
+                taken = self.world.queue.take() => taken,
             };
             match taken {
-                Some(taken) => self.reconcile(taken).await,
+                Some(taken) => self.reconcile(taken, &stop, epoch).await,
                 None => return,
             }
         }
     }
 
-    async fn reconcile(&self, taken: Taken<ObjectKey>) {
+    async fn reconcile(&self, taken: Taken<ObjectKey>, stop: &Stop, epoch: Option<u64>) {
         let id = ReconcileId::new();
-        let span = tracing::info_span!("reconcile", controller = self.listers.controller, object = %taken.key(), %id);
+        let controller = &self.world.listers.controller;
+        let span = tracing::info_span!("reconcile", controller, object = %taken.key(), %id);
         let request = Request {
             key: taken.key().clone(),
         };
         let ctx = Context {
-            client: self.client.clone(),
-            listers: Arc::clone(&self.listers),
+            world: Arc::clone(&self.world),
+            key: taken.key().clone(),
             id,
+            stop: stop.clone(),
+            epoch,
         };
+        let running = self.board.start(taken.key(), id);
         // Around the call as well: a closure may panic before it has made its future.
-        let attempt = AssertUnwindSafe(async {
+        let attempt = async {
             (self.readable)(&request.key).map_err(Error::terminal)?;
             self.reconciler.reconcile(request, ctx).await
-        });
-        let ended = attempt.catch_unwind().instrument(span.clone()).await;
-        let outcome = span.in_scope(|| settle(taken, ended));
+        };
+        let ended = self.attempt(attempt).instrument(span.clone()).await;
+        drop(running);
+        let outcome = span.in_scope(|| self.settle(taken, ended));
         self.outcomes.count(outcome);
     }
-}
 
-fn settle(taken: Taken<ObjectKey>, ended: Result<Result<Action, Error>, Box<dyn Any + Send>>) -> Outcome {
-    match ended {
-        Ok(Ok(Action { requeue_after: None })) => {
-            taken.done();
-            Outcome::Done
-        }
-        Ok(Ok(Action {
-            requeue_after: Some(delay),
-        })) => {
-            taken.requeue_after(delay);
-            Outcome::Requeued
-        }
-        Ok(Err(error)) if error.is_terminal() => {
-            tracing::error!(%error, "reconcile failed for good; the next change tries again");
-            taken.terminal();
-            Outcome::Terminal
-        }
-        Ok(Err(error)) => {
-            tracing::warn!(%error, "reconcile failed; it is retried");
-            // Whether the key comes back is the queue's policy, and in its metrics.
-            let _ = taken.fail();
-            Outcome::Failed
-        }
-        Err(panic) => {
-            tracing::error!(
-                panic = panic_message(&*panic),
-                "reconcile panicked; it is retried"
-            );
-            let _ = taken.fail();
-            Outcome::Panicked
-        }
+    async fn attempt(&self, attempt: impl Future<Output = Result<Action, Error>> + Send) -> Ended {
+        let attempt = AssertUnwindSafe(attempt).catch_unwind();
+        let ended = match self.timeout {
+            None => attempt.await,
+            Some(limit) => match tokio::time::timeout(limit, attempt).await {
+                Ok(ended) => ended,
+                Err(_) => return Ended::TimedOut(limit),
+            },
+        };
+        ended.map_or_else(Ended::Panicked, Ended::Returned)
+    }
+
+    fn settle(&self, mut taken: Taken<ObjectKey>, ended: Ended) -> Outcome {
+        let (outcome, why) = match ended {
+            Ended::Returned(Ok(action)) => {
+                self.board.worked(taken.key());
+                if let Some(priority) = action.priority {
+                    taken.set_priority(priority);
+                }
+                return match action.requeue_after {
+                    None => {
+                        taken.done();
+                        Outcome::Done
+                    }
+                    Some(delay) => {
+                        taken.requeue_after(delay);
+                        Outcome::Requeued
+                    }
+                };
+            }
+            Ended::Returned(Err(error)) if error.is_terminal() => {
+                tracing::error!(%error, "reconcile failed for good; the next change tries again");
+                self.board.failed(taken.key(), error.to_string(), None);
+                taken.terminal();
+                return Outcome::Terminal;
+            }
+            Ended::Returned(Err(error)) => (Outcome::Failed, error.to_string()),
+            Ended::Panicked(panic) => (
+                Outcome::Panicked,
+                format!("panicked: {}", panic_message(&*panic)),
+            ),
+            Ended::TimedOut(limit) => (Outcome::TimedOut, format!("did not end within {limit:?}")),
+        };
+        let key = taken.key().clone();
+        let retry_at = match taken.fail() {
+            Fate::Retry { after } => {
+                tracing::warn!(error = why, retry_after = ?after, "reconcile failed; it is retried");
+                Some(Instant::now() + after)
+            }
+            Fate::Dropped { failures } => {
+                tracing::error!(error = why, failures, "reconcile failed too often; the next change tries again");
+                None
+            }
+            Fate::Closed => {
+                tracing::warn!(error = why, "reconcile failed while stopping; the next start tries again");
+                None
+            }
+        };
+        self.board.failed(&key, why, retry_at);
+        outcome
     }
 }
 

@@ -381,6 +381,17 @@ impl<K> Core<K> {
         matches!(self.slots.get(self.runs.slot(run)).wanted, Wanted::Now(_))
     }
 
+    /// The key waits to be taken, or was added while in a worker's hand.
+    pub(crate) fn is_wanted(&mut self, hash: u32, key: &K) -> bool
+    where
+        K: Eq,
+    {
+        self.settle(&Now::default());
+        self.slots
+            .find(hash, key)
+            .is_some_and(|slot| matches!(self.slots.get(slot).wanted, Wanted::Now(_)))
+    }
+
     pub(crate) fn report_metrics(&mut self) {
         let now = Now::default();
         self.settle(&now);

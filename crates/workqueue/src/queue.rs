@@ -158,6 +158,13 @@ impl<K: Eq + Hash> WorkQueue<K> {
         self.shared.core.lock().failures(hash, key)
     }
 
+    /// Whether the key can be taken now, or was added again while in a worker's hand: what that worker has read may be
+    /// stale. A key that is delayed is not.
+    pub fn is_wanted(&self, key: &K) -> bool {
+        let hash = self.shared.hash(key);
+        self.shared.change(|core| core.is_wanted(hash, key))
+    }
+
     /// Takes back a delayed add, or the retry of a failed key. Returns whether there was one. The key's failures go with it
     /// unless a worker has the key.
     pub fn cancel_delay(&self, key: &K) -> bool {

@@ -270,6 +270,7 @@ impl World {
         }
         for hand in &self.hands {
             assert_eq!(hand.is_queued_again(), self.model.is_queued_again(*hand.key()));
+            assert_eq!(self.queue.is_wanted(hand.key()), hand.is_queued_again());
         }
         self.no_wake_up_is_lost();
     }

@@ -1,0 +1,99 @@
+//! What an author wants to be there.
+
+use std::time::Duration;
+
+use kube::Resource;
+use serde::Serialize;
+use serde_json::Value;
+use windlass_cache::Cacheable;
+
+use super::child::{Child, Typed};
+use crate::reconcile::Action;
+
+/// What should be there for an object: its children, and its status.
+///
+/// Children get the object's namespace if they name none, an owner reference to it, and the label
+/// `windlass.dev/controller`. They are applied server-side under the controller's name as field manager, so that what is
+/// not said here is left to others. A child that was wanted before and is not said any more is deleted. When nothing
+/// differs nothing is written.
+///
+/// The kinds of the children must be [owned](crate::Controller::owns) by the controller, which then hears of their
+/// changes.
+///
+/// ```
+/// use std::sync::Arc;
+/// use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
+/// use windlass_runtime::{Context, Controller, Desired, Error};
+///
+/// /// Every Deployment gets a ConfigMap with its number of replicas.
+/// async fn desired(deployment: Arc<Deployment>, _ctx: Context) -> Result<Desired, Error> {
+///     let replicas = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or_default();
+///     let mut config = ConfigMap::default();
+///     config.metadata.name = deployment.metadata.name.clone();
+///     config.data = Some([("replicas".to_owned(), replicas.to_string())].into());
+///     Ok(Desired::new().child(config))
+/// }
+///
+/// let controller = Controller::<Deployment>::new("sizes").owns::<ConfigMap>().declare(desired);
+/// ```
+#[must_use = "return it: nothing happens otherwise"]
+pub struct Desired {
+    pub(super) children: Vec<Box<dyn Child>>,
+    pub(super) status: Option<Result<Value, serde_json::Error>>,
+    pub(super) action: Action,
+}
+
+impl Default for Desired {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Desired {
+    /// No children, and whatever status there is.
+    pub fn new() -> Self {
+        Self {
+            children: Vec::new(),
+            status: None,
+            action: Action::done(),
+        }
+    }
+
+    /// And this child.
+    pub fn child<C>(self, child: C) -> Self
+    where
+        C: Cacheable + Serialize + Resource<DynamicType: Clone + Default + Send + Sync>,
+    {
+        self.dynamic_child(child, C::DynamicType::default())
+    }
+
+    /// And these children.
+    pub fn children<C>(self, children: impl IntoIterator<Item = C>) -> Self
+    where
+        C: Cacheable + Serialize + Resource<DynamicType: Clone + Default + Send + Sync>,
+    {
+        children.into_iter().fold(self, Self::child)
+    }
+
+    /// And this child of a kind that is known at run time.
+    pub fn dynamic_child<C>(mut self, child: C, kind: C::DynamicType) -> Self
+    where
+        C: Cacheable + Serialize + Resource<DynamicType: Clone + Send + Sync>,
+    {
+        self.children.push(Box::new(Typed::new(child, kind)));
+        self
+    }
+
+    /// The status that the object should have, all of it as far as this controller is concerned. Written to the `status`
+    /// subresource if it differs from what is there. Default: it is left alone.
+    pub fn status(mut self, status: impl Serialize) -> Self {
+        self.status = Some(serde_json::to_value(status));
+        self
+    }
+
+    /// Look again after this time, also if nothing changes. Default: only when something changes.
+    pub fn requeue_after(mut self, delay: Duration) -> Self {
+        self.action = self.action.sooner(Some(delay));
+        self
+    }
+}

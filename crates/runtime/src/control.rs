@@ -1,0 +1,257 @@
+//! A controller's run from start to stop.
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use futures::future::try_join_all;
+use kube::Resource;
+use tokio::{
+    task::{JoinError, JoinSet},
+    time::timeout,
+};
+use windlass_cache::{Cacheable, Caches, Lister, ObjectKey, Query, Selection, SyncError};
+use windlass_workqueue::{Add, Priority, WorkQueue};
+
+use crate::{
+    controller::Controller,
+    listers::Listers,
+    reconcile::{Reconciler, World},
+    source::{Anywhere, Boxed, Declared, Pump, Ready, Source},
+    stop::{Phase, Stop},
+    terms::Terms,
+    worker::{Work, panic_message},
+};
+
+/// Why a controller stopped that was not asked to.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ControllerError {
+    /// One of its caches ended.
+    #[error(transparent)]
+    Cache(#[from] SyncError),
+    /// Its caches were not complete in time.
+    #[error("its caches are not complete after {0:?}; what is missing was logged")]
+    SyncTimeout(Duration),
+    /// A watch ended although nobody asked.
+    #[error("a watch ended")]
+    SourceEnded,
+    /// A function that maps a change to keys panicked; what it would have said is lost, so nothing can be trusted.
+    #[error("the mapping from a change to objects panicked: {0}")]
+    MappingPanicked(String),
+}
+
+/// What a manager gives a controller to run in.
+pub(crate) struct Env {
+    pub(crate) caches: Caches,
+    pub(crate) selection: Selection,
+    /// When this controller may reconcile.
+    pub(crate) terms: Terms,
+    pub(crate) stop: Stop,
+}
+
+/// The tasks that fill a controller's queue.
+struct Pumps {
+    endless: JoinSet<()>,
+    ending: JoinSet<()>,
+}
+
+impl Pumps {
+    /// Returns when one has failed; streams may end.
+    async fn failed(&mut self) -> ControllerError {
+        loop {
+            tokio::select! {
+                ended = self.endless.join_next(), if !self.endless.is_empty() => return pump_ended(ended),
+                ended = self.ending.join_next(), if !self.ending.is_empty() => {
+                    if let Some(Err(_)) = &ended {
+                        return pump_ended(ended);
+                    }
+                }
+                else => return std::future::pending().await,
+            }
+        }
+    }
+
+    async fn shutdown(mut self) {
+        self.endless.shutdown().await;
+        self.ending.shutdown().await;
+    }
+}
+
+fn pump_ended(ended: Option<Result<(), JoinError>>) -> ControllerError {
+    match ended.and_then(Result::err).map(JoinError::try_into_panic) {
+        Some(Ok(panic)) => ControllerError::MappingPanicked(panic_message(&*panic).to_owned()),
+        _ => ControllerError::SourceEnded,
+    }
+}
+
+impl<K: Cacheable + Resource<DynamicType: Send + Sync>, R: Reconciler> Controller<K, R> {
+    /// Runs until it is time to stop. Not cancellation-safe in one way: dropping it aborts running reconciles at
+    /// their next await.
+    pub(crate) async fn run(self, env: Env) -> Result<(), ControllerError> {
+        let Self {
+            name,
+            kind,
+            declared,
+            options,
+            reconciler,
+            ..
+        } = self;
+        let mut stop = env.stop.clone();
+        let queue = options.queue.build();
+        let (mut pumps, waits) = start(declared, &env, options.anywhere.as_ref(), &queue);
+        tracing::info!(controller = name, "waiting for caches");
+        let ready = tokio::select! {
+            biased;
+            () = stop.requested() => Err(None),
+            failed = pumps.failed() => Err(Some(failed)),
+            ready = within(options.sync_timeout, try_join_all(waits)) => ready.map_err(Some),
+        };
+        let outcome = match ready {
+            Err(failed) => failed.map_or(Ok(()), Err),
+            Ok(ready) => {
+                let mut listers = Listers::new(name.clone());
+                ready.into_iter().for_each(|ready| ready(&mut listers));
+                let own = listers.get::<K>(&kind).ok().cloned();
+                let everything = queue_all(own.clone(), queue.clone());
+                let work = Arc::new(Work {
+                    world: Arc::new(World {
+                        client: env.caches.client().clone(),
+                        listers,
+                        queue: queue.clone(),
+                    }),
+                    reconciler,
+                    timeout: options.timeout,
+                    outcomes: options.outcomes,
+                    board: Arc::default(),
+                    readable: Box::new(move |key| {
+                        own.as_ref().map_or(Ok(()), |own| own.try_get(key).map(drop))
+                    }),
+                });
+                serve(options.concurrency.get(), &work, env, &mut pumps, everything).await
+            }
+        };
+        queue.close();
+        pumps.shutdown().await;
+        tracing::info!(controller = name, "stopped");
+        outcome
+    }
+}
+
+type Wait = Boxed<Result<Ready, SyncError>>;
+
+/// Starts every source, and says what to wait for until they can be read.
+fn start(
+    declared: Vec<Declared>,
+    env: &Env,
+    anywhere: Option<&Anywhere>,
+    queue: &WorkQueue<ObjectKey>,
+) -> (Pumps, Vec<Wait>) {
+    let mut pumps = Pumps {
+        endless: JoinSet::new(),
+        ending: JoinSet::new(),
+    };
+    let mut waits = Vec::new();
+    for declare in declared {
+        let Source { pump, ready } = declare(&env.caches, &env.selection, anywhere.cloned());
+        waits.extend(ready.map(|ready| ready()));
+        match pump {
+            Some(Pump::Endless(pump)) => drop(pumps.endless.spawn(pump(queue.clone()))),
+            Some(Pump::Ending(pump)) => drop(pumps.ending.spawn(pump(queue.clone()))),
+            None => {}
+        }
+    }
+    (pumps, waits)
+}
+
+async fn within<T>(
+    limit: Option<Duration>,
+    waiting: impl Future<Output = Result<T, SyncError>>,
+) -> Result<T, ControllerError> {
+    match limit {
+        None => Ok(waiting.await?),
+        Some(limit) => match timeout(limit, waiting).await {
+            Ok(ready) => Ok(ready?),
+            Err(_) => Err(ControllerError::SyncTimeout(limit)),
+        },
+    }
+}
+
+/// Reconciles term after term, until it is time to stop.
+async fn serve<R: Reconciler>(
+    workers: usize,
+    work: &Arc<Work<R>>,
+    env: Env,
+    pumps: &mut Pumps,
+    queue_all: impl Fn(),
+) -> Result<(), ControllerError> {
+    let name = &work.world.listers.controller;
+    let Env { mut terms, mut stop, .. } = env;
+    let mut first = true;
+    loop {
+        let mut term = tokio::select! {
+            biased;
+            () = stop.requested() => return Ok(()),
+            failed = pumps.failed() => return Err(failed),
+            term = terms.next() => term,
+        };
+        if !std::mem::take(&mut first) {
+            // What was settled in an earlier term may have been unsettled by others since.
+            queue_all();
+        }
+        tracing::info!(controller = name, workers, epoch = term.number(), "starting workers");
+        let (switch, halted) = Stop::new();
+        let mut running = JoinSet::new();
+        for _ in 0..workers {
+            running.spawn(Arc::clone(work).run(halted.clone(), term.number()));
+        }
+        let ended = tokio::select! {
+            biased;
+            () = stop.requested() => Some(Ok(())),
+            failed = pumps.failed() => Some(Err(failed)),
+            () = term.lost() => None,
+        };
+        switch.throw(Phase::Finishing);
+        tracing::info!(controller = name, running = work.world.queue.running(), "stopping workers");
+        tokio::select! {
+            () = async { while running.join_next().await.is_some() {} } => {}
+            () = stop.ended() => tracing::warn!(controller = name, "the grace period is over"),
+            () = term.expired() => tracing::warn!(controller = name, "the lease is over"),
+        }
+        running.shutdown().await;
+        if let Some(outcome) = ended {
+            return outcome;
+        }
+    }
+}
+
+/// Queues every object of the controller's own kind, behind what changes in the meantime.
+fn queue_all<K: Cacheable>(own: Option<Lister<K>>, queue: WorkQueue<ObjectKey>) -> impl Fn() {
+    let add = Add {
+        priority: Priority::LOW,
+        ..Add::default()
+    };
+    move || {
+        for object in own.iter().flat_map(|own| own.list_stored(&Query::all())) {
+            queue.add_with(object.key().clone(), add);
+        }
+    }
+}
+
+/// A controller whose types a manager need not know.
+pub(crate) struct Prepared {
+    pub(crate) name: String,
+    /// Only the leader reconciles.
+    pub(crate) led: bool,
+    pub(crate) run: Run,
+}
+
+type Run = Box<dyn FnOnce(Env) -> Boxed<Result<(), ControllerError>> + Send>;
+
+impl<K: Cacheable + Resource<DynamicType: Send + Sync>, R: Reconciler> From<Controller<K, R>> for Prepared {
+    fn from(controller: Controller<K, R>) -> Self {
+        Self {
+            name: controller.name.clone(),
+            led: controller.options.led,
+            run: Box::new(move |env| Box::pin(controller.run(env))),
+        }
+    }
+}
