@@ -19,6 +19,8 @@
 //! Not here yet: predicates, declarative children, leader election, events, health and metrics endpoints, timeouts
 //! per reconcile.
 
+mod clock;
+mod conditions;
 mod controller;
 mod error;
 mod listers;
@@ -32,6 +34,8 @@ mod source;
 mod stop;
 mod worker;
 
+pub use clock::Clock;
+pub use conditions::{Conditions, Finding};
 pub use controller::{Controller, ControllerError, Undecided};
 pub use error::Error;
 pub use manager::{Manager, ManagerError};
