@@ -33,6 +33,7 @@ mod reconcile;
 mod source;
 mod stop;
 mod worker;
+mod writer;
 
 pub use clock::Clock;
 pub use conditions::{Conditions, Finding};
@@ -42,3 +43,7 @@ pub use manager::{Manager, ManagerError};
 pub use outcomes::Outcomes;
 pub use reconcile::{Action, Context, ReconcileId, Reconciler, Request};
 pub use windlass_cache::ObjectKey;
+pub use writer::{
+    Applied, Apply, Deleted, Evicted, InvalidFinalizer, Refusal, Writable, WriteError, WriteErrorKind,
+    Writer, check_finalizer,
+};
