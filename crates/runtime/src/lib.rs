@@ -23,6 +23,7 @@ mod clock;
 mod conditions;
 mod controller;
 mod error;
+mod install;
 mod listers;
 mod manager;
 #[cfg(test)]
@@ -39,6 +40,7 @@ pub use clock::Clock;
 pub use conditions::{Conditions, Finding};
 pub use controller::{Controller, ControllerError, Undecided};
 pub use error::Error;
+pub use install::{Install, InstallError};
 pub use manager::{Manager, ManagerError};
 pub use outcomes::Outcomes;
 pub use reconcile::{Action, Context, ReconcileId, Reconciler, Request};

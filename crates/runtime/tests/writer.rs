@@ -2,7 +2,7 @@
 
 mod wire;
 
-use std::time::Duration;
+use std::{future::ready, time::Duration};
 
 use http::Method;
 use k8s_openapi::{
@@ -570,7 +570,7 @@ async fn a_server_with_too_much_to_do_is_an_error_and_no_budget() {
         "message": "too many requests", "details": { "retryAfterSeconds": 3 },
     });
     let (client, _) = recorded_with(Server::new(), move |sent| {
-        (sent.path.ends_with("/eviction")).then(|| (429, busy.clone()))
+        ready(sent.path.ends_with("/eviction").then(|| (429, busy.clone())))
     });
     let writer = Writer::new(client, MANAGER);
     let error = writer
@@ -583,7 +583,7 @@ async fn a_server_with_too_much_to_do_is_an_error_and_no_budget() {
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_is_no_status_is_still_told() {
-    let (client, _) = recorded_with(Server::new(), |_| Some((502, Value::from("bad gateway"))));
+    let (client, _) = recorded_with(Server::new(), |_| ready(Some((502, Value::from("bad gateway")))));
     let error = Writer::new(client, MANAGER)
         .create(&config("a"))
         .await

@@ -2,7 +2,11 @@
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
-use std::{convert::Infallible, sync::Arc};
+use std::{
+    convert::Infallible,
+    future::{Future, ready},
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use http::{Method, Request, Response, header::CONTENT_TYPE};
@@ -53,14 +57,17 @@ pub(crate) fn recorded() -> (Client, Wire) {
 }
 
 pub(crate) fn recorded_on(server: Server) -> (Client, Wire) {
-    recorded_with(server, |_| None)
+    recorded_with(server, |_| ready(None))
 }
 
 /// As [`recorded_on`]; where `instead` has an answer, it stands for the server's.
-pub(crate) fn recorded_with(
+pub(crate) fn recorded_with<Fut>(
     server: Server,
-    instead: impl Fn(&Sent) -> Option<(u16, Value)> + Clone + Send + Sync + 'static,
-) -> (Client, Wire) {
+    instead: impl Fn(Sent) -> Fut + Clone + Send + Sync + 'static,
+) -> (Client, Wire)
+where
+    Fut: Future<Output = Option<(u16, Value)>> + Send + 'static,
+{
     let wire = Wire::default();
     let noted = wire.clone();
     let service = service_fn(move |request: Request<Body>| {
@@ -79,8 +86,8 @@ pub(crate) fn recorded_with(
                     .unwrap_or_default(),
                 body: serde_json::from_slice(&bytes).unwrap_or(Value::Null),
             };
-            let answer = instead(&sent);
-            noted.0.lock().push(sent);
+            noted.0.lock().push(sent.clone());
+            let answer = instead(sent).await;
             if let Some((code, body)) = answer {
                 let response = Response::builder()
                     .status(code)
