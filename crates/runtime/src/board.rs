@@ -78,7 +78,10 @@ impl Board {
     /// What fails, by key.
     pub(crate) fn failing(&self) -> Vec<(ObjectKey, Failing)> {
         let failing = self.failing.lock();
-        let mut failing: Vec<_> = failing.iter().map(|(key, why)| (key.clone(), why.clone())).collect();
+        let mut failing: Vec<_> = failing
+            .iter()
+            .map(|(key, why)| (key.clone(), why.clone()))
+            .collect();
         failing.sort_by(|a, b| a.0.cmp(&b.0));
         failing
     }

@@ -19,6 +19,7 @@ use crate::{
     stop::{Phase, Stop},
     terms::Terms,
     worker::{Work, panic_message},
+    writer::Writer,
 };
 
 /// Why a controller stopped that was not asked to.
@@ -114,7 +115,7 @@ impl<K: Cacheable + Resource<DynamicType: Send + Sync>, R: Reconciler> Controlle
                 let everything = queue_all(own.clone(), queue.clone());
                 let work = Arc::new(Work {
                     world: Arc::new(World {
-                        client: env.caches.client().clone(),
+                        writer: Writer::new(env.caches.client().clone(), name.as_str()),
                         listers,
                         queue: queue.clone(),
                     }),
@@ -184,7 +185,9 @@ async fn serve<R: Reconciler>(
     queue_all: impl Fn(),
 ) -> Result<(), ControllerError> {
     let name = &work.world.listers.controller;
-    let Env { mut terms, mut stop, .. } = env;
+    let Env {
+        mut terms, mut stop, ..
+    } = env;
     let mut first = true;
     loop {
         let mut term = tokio::select! {
@@ -197,7 +200,12 @@ async fn serve<R: Reconciler>(
             // What was settled in an earlier term may have been unsettled by others since.
             queue_all();
         }
-        tracing::info!(controller = name, workers, epoch = term.number(), "starting workers");
+        tracing::info!(
+            controller = name,
+            workers,
+            epoch = term.number(),
+            "starting workers"
+        );
         let (switch, halted) = Stop::new();
         let mut running = JoinSet::new();
         for _ in 0..workers {
@@ -210,7 +218,11 @@ async fn serve<R: Reconciler>(
             () = term.lost() => None,
         };
         switch.throw(Phase::Finishing);
-        tracing::info!(controller = name, running = work.world.queue.running(), "stopping workers");
+        tracing::info!(
+            controller = name,
+            running = work.world.queue.running(),
+            "stopping workers"
+        );
         tokio::select! {
             () = async { while running.join_next().await.is_some() {} } => {}
             () = stop.ended() => tracing::warn!(controller = name, "the grace period is over"),

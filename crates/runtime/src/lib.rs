@@ -21,9 +21,12 @@
 
 mod board;
 mod children;
+mod clock;
+mod conditions;
 mod control;
 mod controller;
 mod error;
+mod install;
 mod listers;
 mod manager;
 #[cfg(test)]
@@ -37,14 +40,22 @@ mod stop;
 mod terms;
 mod watch;
 mod worker;
+mod writer;
 
 pub use children::{APPLIED, CONTROLLER, ChildError, Declarative, Declaring, Desired};
+pub use clock::Clock;
+pub use conditions::{Conditions, Finding};
 pub use control::ControllerError;
 pub use controller::{Controller, Undecided};
 pub use error::Error;
+pub use install::{Install, InstallError};
 pub use manager::{Manager, ManagerError};
 pub use outcomes::{Outcome, Outcomes};
 pub use predicate::Predicate;
 pub use reconcile::{Action, Context, ReconcileId, Reconciler, Request};
 pub use watch::Watch;
 pub use windlass_cache::ObjectKey;
+pub use writer::{
+    Applied, Apply, Deleted, Evicted, InvalidFinalizer, Refusal, Writable, WriteError, WriteErrorKind,
+    Writer, check_finalizer,
+};

@@ -52,7 +52,9 @@ impl Listers {
             } else {
                 format!("a `Watch` of it, read as {ty},")
             };
-            Error::terminal(format!("controller `{controller}` does not cache {named}: add {fix} to it"))
+            Error::terminal(format!(
+                "controller `{controller}` does not cache {named}: add {fix} to it"
+            ))
         })
     }
 }

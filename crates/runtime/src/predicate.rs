@@ -111,9 +111,9 @@ pub(crate) fn undeniable<K>(change: &Change<K>) -> bool {
     match change {
         Change::Deleted { .. } => true,
         Change::Applied { old: None, new, .. } => new.meta().is_deleting(),
-        Change::Applied { old: Some(old), new, .. } => {
-            change.recreated() || (new.meta().is_deleting() && !old.meta().is_deleting())
-        }
+        Change::Applied {
+            old: Some(old), new, ..
+        } => change.recreated() || (new.meta().is_deleting() && !old.meta().is_deleting()),
     }
 }
 
@@ -151,7 +151,11 @@ mod tests {
     }
 
     fn changed(edit: impl FnOnce(&mut ConfigMap)) -> Change<ConfigMap> {
-        Change::Applied { old: Some(state(|_| {})), new: state(edit), initial: false }
+        Change::Applied {
+            old: Some(state(|_| {})),
+            new: state(edit),
+            initial: false,
+        }
     }
 
     fn labelled(object: &mut ConfigMap) {
@@ -165,7 +169,11 @@ mod tests {
     /// 152: what each predicate says of a new object, of one that changed in one way, and of one that did not change.
     #[test]
     fn each_predicate_sees_its_own_difference_and_no_other() {
-        let new = || Change::Applied { old: None, new: state(labelled), initial: false };
+        let new = || Change::Applied {
+            old: None,
+            new: state(labelled),
+            initial: false,
+        };
         let generation = || changed(|object| object.metadata.generation = Some(2));
         let labels = || changed(labelled);
         let annotations = || {
@@ -175,10 +183,26 @@ mod tests {
         let same = || changed(|_| {});
         let changes = [new(), generation(), labels(), annotations(), version(), same()];
         let cases: [(&str, Predicate<ConfigMap>, [bool; 6]); 8] = [
-            ("generation", Predicate::generation_changed(), [true, true, false, false, false, false]),
-            ("labels", Predicate::labels_changed(), [true, false, true, false, false, false]),
-            ("annotations", Predicate::annotations_changed(), [true, false, false, true, false, false]),
-            ("version", Predicate::resource_version_changed(), [true, false, false, false, true, false]),
+            (
+                "generation",
+                Predicate::generation_changed(),
+                [true, true, false, false, false, false],
+            ),
+            (
+                "labels",
+                Predicate::labels_changed(),
+                [true, false, true, false, false, false],
+            ),
+            (
+                "annotations",
+                Predicate::annotations_changed(),
+                [true, false, false, true, false, false],
+            ),
+            (
+                "version",
+                Predicate::resource_version_changed(),
+                [true, false, false, false, true, false],
+            ),
             ("labelled", web(), [true, false, true, false, false, false]),
             (
                 "and",
@@ -190,7 +214,11 @@ mod tests {
                 Predicate::labels_changed().or(Predicate::generation_changed()),
                 [true, true, true, false, false, false],
             ),
-            ("not", !Predicate::labels_changed(), [false, true, false, true, true, true]),
+            (
+                "not",
+                !Predicate::labels_changed(),
+                [false, true, false, true, true, true],
+            ),
         ];
         for (name, predicate, expected) in cases {
             let passed: Vec<_> = changes.iter().map(|change| predicate.passes(change)).collect();
@@ -200,7 +228,11 @@ mod tests {
 
     #[test]
     fn what_leaves_a_selection_passes_once_more() {
-        let left = Change::Applied { old: Some(state(labelled)), new: state(|_| {}), initial: false };
+        let left = Change::Applied {
+            old: Some(state(labelled)),
+            new: state(|_| {}),
+            initial: false,
+        };
         assert!(web().passes(&left));
     }
 
@@ -211,15 +243,27 @@ mod tests {
         let deleting = |object: &mut ConfigMap| {
             object.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
         };
-        let gone = Change::Deleted { old: state(|_| {}), last: state(|_| {}), how: Deletion::Inferred };
+        let gone = Change::Deleted {
+            old: state(|_| {}),
+            last: state(|_| {}),
+            how: Deletion::Inferred,
+        };
         let replaced =
             changed(|object| object.metadata.uid = Some("00000000-0000-0000-0000-000000000002".into()));
-        let found_deleting = Change::Applied { old: None, new: state(deleting), initial: true };
+        let found_deleting = Change::Applied {
+            old: None,
+            new: state(deleting),
+            initial: true,
+        };
         for change in [gone, replaced, found_deleting, changed(deleting)] {
             assert!(never().passes(&change));
             assert!((!!never()).passes(&change));
         }
-        let still = Change::Applied { old: Some(state(deleting)), new: state(deleting), initial: false };
+        let still = Change::Applied {
+            old: Some(state(deleting)),
+            new: state(deleting),
+            initial: false,
+        };
         assert!(!never().passes(&still));
     }
 }

@@ -6,7 +6,7 @@ use kube::{Client, Resource};
 use windlass_cache::{Cacheable, Lister, ObjectKey};
 use windlass_workqueue::{Priority, WorkQueue};
 
-use crate::{error::Error, listers::Listers, stop::Stop};
+use crate::{error::Error, listers::Listers, stop::Stop, writer::Writer};
 
 /// Brings the world closer to what one object asks for.
 ///
@@ -115,7 +115,7 @@ pub struct Context {
 
 /// What the reconciles of one controller share.
 pub(crate) struct World {
-    pub(crate) client: Client,
+    pub(crate) writer: Writer,
     pub(crate) listers: Listers,
     pub(crate) queue: WorkQueue<ObjectKey>,
 }
@@ -124,7 +124,12 @@ impl Context {
     /// The client, for writes and for reads that must not be stale. What it writes is visible to the next cached read;
     /// with leader election it writes only while this process is the leader.
     pub fn client(&self) -> &Client {
-        &self.world.client
+        self.world.writer.client()
+    }
+
+    /// Writes with the controller's name as field manager, through the same client.
+    pub fn writer(&self) -> &Writer {
+        &self.world.writer
     }
 
     /// Reads a kind that the controller declared: its own, or one that it owns, watches or reads.

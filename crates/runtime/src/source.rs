@@ -153,7 +153,9 @@ struct Sieve<K> {
 impl<K> Sieve<K> {
     fn passes(&self, change: &Change<K>) -> bool {
         let old = change.old().map(windlass_cache::Stored::meta);
-        self.predicate.as_ref().is_none_or(|predicate| predicate.passes(change))
+        self.predicate
+            .as_ref()
+            .is_none_or(|predicate| predicate.passes(change))
             && self
                 .anywhere
                 .as_ref()
@@ -173,7 +175,11 @@ async fn pump<K: Cacheable>(
         }
         // What was there at the start, or only is told again, gives way to what changes in the meantime.
         let seen_before = matches!(change, Change::Applied { initial: true, .. }) || change.is_resync();
-        let priority = if seen_before { Priority::LOW } else { Priority::NORMAL };
+        let priority = if seen_before {
+            Priority::LOW
+        } else {
+            Priority::NORMAL
+        };
         let add = Add {
             priority,
             ..Add::default()
@@ -252,7 +258,9 @@ mod tests {
         let (queue, mut ready) = (WorkQueue::new(), ready.expect("it can be read")());
         let early = tokio::time::timeout(Duration::from_mins(1), &mut ready).await;
         assert!(early.is_err(), "ready before anything was queued");
-        let Some(Pump::Endless(pump)) = pump else { panic!("it triggers") };
+        let Some(Pump::Endless(pump)) = pump else {
+            panic!("it triggers")
+        };
         let pump = tokio::spawn(pump(queue.clone()));
         assert!(ready.await.is_ok());
         assert_eq!(queue.len(), 1);

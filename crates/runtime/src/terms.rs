@@ -38,7 +38,10 @@ impl Terms {
     /// Returns when a term begins, or has begun. Cancellation-safe.
     pub(crate) async fn next(&mut self) -> Term {
         let Some(leads) = &mut self.0 else {
-            return Term { lead: None, leads: None };
+            return Term {
+                lead: None,
+                leads: None,
+            };
         };
         // An error means that the election is over, and that nobody will be told anything again.
         let began = leads.wait_for(Option::is_some).await.map(|lead| *lead);

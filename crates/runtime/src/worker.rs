@@ -117,10 +117,7 @@ impl<R: Reconciler> Work<R> {
                 return Outcome::Terminal;
             }
             Ended::Returned(Err(error)) => (Outcome::Failed, error.to_string()),
-            Ended::Panicked(panic) => (
-                Outcome::Panicked,
-                format!("panicked: {}", panic_message(&*panic)),
-            ),
+            Ended::Panicked(panic) => (Outcome::Panicked, format!("panicked: {}", panic_message(&*panic))),
             Ended::TimedOut(limit) => (Outcome::TimedOut, format!("did not end within {limit:?}")),
         };
         let key = taken.key().clone();
@@ -130,11 +127,18 @@ impl<R: Reconciler> Work<R> {
                 Some(Instant::now() + after)
             }
             Fate::Dropped { failures } => {
-                tracing::error!(error = why, failures, "reconcile failed too often; the next change tries again");
+                tracing::error!(
+                    error = why,
+                    failures,
+                    "reconcile failed too often; the next change tries again"
+                );
                 None
             }
             Fate::Closed => {
-                tracing::warn!(error = why, "reconcile failed while stopping; the next start tries again");
+                tracing::warn!(
+                    error = why,
+                    "reconcile failed while stopping; the next start tries again"
+                );
                 None
             }
         };

@@ -1,11 +1,10 @@
 //! One child: from what the author says to what is applied.
 
-use http::StatusCode;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
-    Client, Resource,
-    api::{Patch, PatchParams},
-    core::Request,
+    Resource,
+    api::GetParams,
+    core::{ApiResource, DynamicObject, Request, TypeMeta},
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -17,7 +16,12 @@ use super::{
     error::ChildError,
     memory::Deed,
 };
-use crate::{error::Error, listers::Listers, source::Boxed};
+use crate::{
+    error::Error,
+    listers::Listers,
+    reconcile::World,
+    writer::{Applied, Apply, Writer},
+};
 
 /// The label that says which controller made a child, beside the owner reference that says for whom.
 pub const CONTROLLER: &str = "windlass.dev/controller";
@@ -35,7 +39,11 @@ pub(super) struct Identity {
 
 impl Identity {
     pub(super) fn is(&self, kind: &KindName, key: &ObjectKey) -> bool {
-        let group = |kind: &KindName| kind.api_version.rsplit_once('/').map(|(group, _)| group.to_owned());
+        let group = |kind: &KindName| {
+            kind.api_version
+                .rsplit_once('/')
+                .map(|(group, _)| group.to_owned())
+        };
         self.key == *key && self.kind.kind == kind.kind && group(&self.kind) == group(kind)
     }
 }
@@ -45,313 +53,214 @@ pub(super) fn is_controlled_by(meta: &ObjectMeta, owner_uid: &str) -> bool {
     owners.any(|owner| owner.controller == Some(true) && owner.uid == owner_uid)
 }
 
-/// A child whose type is not known here.
-pub(super) trait Child: Send + Sync {
-    fn kind(&self) -> KindName;
-    fn meta(&self) -> &ObjectMeta;
-    /// Whether objects of the kind have no namespace.
-    fn is_cluster_scoped(&self) -> bool;
-    fn body(&self) -> Result<Value, serde_json::Error>;
-    /// What the cache has under this key. An error if the controller does not cache the kind.
-    fn cached(&self, key: &ObjectKey, listers: &Listers) -> Result<Option<There>, Error>;
-    /// What the server has under this key.
-    fn live(&self, key: &ObjectKey, client: &Client) -> Boxed<Result<Option<There>, kube::Error>>;
-    /// Applies a body; the answer says whether the object is new.
-    fn apply(
-        &self,
-        key: &ObjectKey,
-        client: &Client,
-        parameters: &PatchParams,
-        body: &Value,
-    ) -> Boxed<Result<(There, StatusCode), kube::Error>>;
+/// A child, its type forgotten.
+pub(super) struct Child {
+    kind: KindName,
+    resource: ApiResource,
+    /// Objects of the kind have no namespace.
+    cluster_scoped: bool,
+    object: Result<DynamicObject, serde_json::Error>,
+    cached: Cached,
+    view: View,
 }
 
+/// What the cache has in its place. An error if the controller does not cache the kind.
+type Cached = Box<dyn Fn(&ObjectKey, &Listers) -> Result<Option<There>, Error> + Send + Sync>;
+
+/// An object as its type writes it, so that what the server answers and what the cache has can be compared.
+type View = fn(&DynamicObject) -> Result<Value, serde_json::Error>;
+
 /// What is there in a child's place.
-pub(super) struct There {
+struct There {
     meta: ObjectMeta,
     body: Value,
 }
 
-impl There {
-    fn of<C: Resource + Serialize>(object: &C) -> Result<Self, serde_json::Error> {
-        Ok(Self {
-            meta: object.meta().clone(),
-            body: serde_json::to_value(object)?,
-        })
-    }
-}
-
-/// A child of a type.
-pub(super) struct Typed<C: Resource> {
-    object: C,
-    kind: C::DynamicType,
-}
-
-impl<C: Resource> Typed<C> {
-    pub(super) fn new(object: C, kind: C::DynamicType) -> Self {
-        Self { object, kind }
-    }
-}
-
-impl<C> Child for Typed<C>
-where
-    C: Cacheable + Serialize + Resource<DynamicType: Clone + Send + Sync>,
-{
-    fn kind(&self) -> KindName {
-        KindName::of::<C>(&self.kind)
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        self.object.meta()
+impl Child {
+    pub(super) fn new<C>(object: &C, dynamic: C::DynamicType) -> Self
+    where
+        C: Cacheable + Serialize + Resource<DynamicType: Send + Sync>,
+    {
+        Self {
+            kind: KindName::of::<C>(&dynamic),
+            resource: ApiResource::erase::<C>(&dynamic),
+            cluster_scoped: is_cluster_scoped::<C>(),
+            object: serde_json::to_value(object).and_then(serde_json::from_value),
+            cached: Box::new(move |key, listers| {
+                // One that does not decode is there, and must not be taken for absent.
+                let there = listers.get::<C>(&dynamic)?.try_get(key)?;
+                let there = there.map(|there| {
+                    serde_json::to_value(&*there).map(|body| There {
+                        meta: there.meta().clone(),
+                        body,
+                    })
+                });
+                Ok(there.transpose()?)
+            }),
+            view: |object| {
+                let object: C = serde_json::to_value(object).and_then(serde_json::from_value)?;
+                serde_json::to_value(object)
+            },
+        }
     }
 
-    fn is_cluster_scoped(&self) -> bool {
-        is_cluster_scoped::<C>()
+    /// What the server has in its place.
+    async fn live(&self, key: &ObjectKey, writer: &Writer) -> Result<Option<There>, Error> {
+        let request = Request::new(DynamicObject::url_path(&self.resource, key.namespace()));
+        let request = request
+            .get(key.name(), &GetParams::default())
+            .map_err(kube::Error::BuildRequest)?;
+        match writer.client().request::<DynamicObject>(request).await {
+            Ok(there) => Ok(Some(There {
+                body: (self.view)(&there)?,
+                meta: there.metadata,
+            })),
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
-
-    fn body(&self) -> Result<Value, serde_json::Error> {
-        serde_json::to_value(&self.object)
-    }
-
-    fn cached(&self, key: &ObjectKey, listers: &Listers) -> Result<Option<There>, Error> {
-        // One that does not decode is there, and must not be taken for absent.
-        let there = listers.get::<C>(&self.kind)?.try_get(key)?;
-        Ok(there.map(|there| There::of(&*there)).transpose()?)
-    }
-
-    fn live(&self, key: &ObjectKey, client: &Client) -> Boxed<Result<Option<There>, kube::Error>> {
-        let request = Request::new(C::url_path(&self.kind, key.namespace()));
-        let request = request.get(key.name(), &kube::api::GetParams::default());
-        let client = client.clone();
-        Box::pin(async move {
-            let request = request.map_err(kube::Error::BuildRequest)?;
-            match client.request::<C>(request).await {
-                Ok(there) => There::of(&there).map(Some).map_err(kube::Error::SerdeError),
-                Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
-                Err(error) => Err(error),
-            }
-        })
-    }
-
-    fn apply(
-        &self,
-        key: &ObjectKey,
-        client: &Client,
-        parameters: &PatchParams,
-        body: &Value,
-    ) -> Boxed<Result<(There, StatusCode), kube::Error>> {
-        let request = Request::new(C::url_path(&self.kind, key.namespace()));
-        let request = request.patch(key.name(), parameters, &Patch::Apply(body));
-        let client = client.clone();
-        Box::pin(async move {
-            let request = request.map_err(kube::Error::BuildRequest)?;
-            let (object, status) = answer::<C>(&client, request).await?;
-            Ok((There::of(&object).map_err(kube::Error::SerdeError)?, status))
-        })
-    }
-}
-
-/// Sends a request and keeps the answer's status, which says whether the object was made.
-async fn answer<C: Cacheable>(
-    client: &Client,
-    request: http::Request<Vec<u8>>,
-) -> Result<(C, StatusCode), kube::Error> {
-    let request = request.map(kube::client::Body::from);
-    let response = client.send(request).await?;
-    let status = response.status();
-    let bytes = response.into_body().collect_bytes().await?;
-    if status.is_success() {
-        let object = serde_json::from_slice(&bytes).map_err(kube::Error::SerdeError)?;
-        return Ok((object, status));
-    }
-    let told = serde_json::from_slice::<kube::core::Status>(&bytes).unwrap_or_else(|_| {
-        let text = String::from_utf8_lossy(&bytes);
-        kube::core::Status::failure(&text, "Failed to parse error data").with_code(status.as_u16())
-    });
-    Err(kube::Error::Api(Box::new(told)))
 }
 
 impl<K: Cacheable + Resource<DynamicType: Clone + Send + Sync> + Serialize> Parent<'_, K> {
     /// Makes one child what it should be, with at most one write. The answer says which object it is.
-    pub(super) async fn ensure(&self, child: &dyn Child) -> Result<Identity, Error> {
-        let kind = child.kind();
-        let key = self.place(child, &kind)?;
-        let body = self.wanted(child, &kind, &key)?;
-        let uid = self.object.meta().uid.as_deref().unwrap_or_default();
-        let listers = &self.ctx.world.listers;
-        if !listers.broods.iter().any(|brood| *brood.kind() == kind) {
-            let controller = listers.controller.clone();
-            return Err(Error::terminal(ChildError::NotOwned { kind, controller }));
-        }
-        let failed = |action: &'static str| {
-            let (kind, key) = (kind.clone(), key.clone());
-            move |cause| ChildError::Api {
-                action,
-                kind,
-                key,
-                cause,
-            }
-        };
-        let client = self.ctx.client();
-        let mut there = child.cached(&key, listers)?;
-        if there.is_none() {
-            // The cache may be behind, or see a part of the kind only, and an apply does not ask whose the object is.
-            there = child.live(&key, client).await.map_err(failed("read"))?;
-        }
+    pub(super) async fn ensure(&self, child: Child) -> Result<Identity, Error> {
+        let wanted = self.wanted(&child)?;
+        let (kind, key) = (&child.kind, ObjectKey::of(&wanted));
         let identity = Identity {
             kind: kind.clone(),
             key: key.clone(),
         };
+        let uid = self.object.meta().uid.as_deref().unwrap_or_default();
+        let World { listers, writer, .. } = &*self.ctx.world;
+        let mut there = (child.cached)(&key, listers)?;
+        if there.is_none() {
+            // The cache may be behind, or see a part of the kind only, and an apply does not ask whose the object is.
+            there = child.live(&key, writer).await?;
+        }
+        let writer = writer.of(child.resource.clone());
+        let body = serde_json::to_value(&wanted)?;
         let applied = match there {
-            Some(there) if !is_controlled_by(&there.meta, uid) => return Err(self.exists(kind, key)),
+            Some(there) if !is_controlled_by(&there.meta, uid) => return Err(self.exists(identity)),
             // It comes anew when it is gone, and its going is told.
             Some(there) if there.meta.deletion_timestamp.is_some() => return Ok(identity),
-            Some(there) if self.is_as_wanted(&kind, &key, &body, there.body.clone()) => return Ok(identity),
+            Some(there) if self.is_as_wanted(&identity, &body, &there.body) => return Ok(identity),
             Some(there) => {
-                let mut body = body.clone();
+                let mut wanted = wanted;
                 // Not to another object that has taken its name since.
-                body["metadata"]["uid"] = json!(there.meta.uid);
-                let parameters = self.field_manager().force();
-                let applied = child.apply(&key, client, &parameters, &body).await;
+                wanted.metadata.uid = there.meta.uid;
+                let applied = writer
+                    .apply_with(&wanted, Apply::default().force().same_object())
+                    .await?;
                 tracing::info!(kind = kind.kind, child = %key, "applied a child");
-                applied.map_err(failed("apply"))?.0
+                applied
             }
-            None => {
-                // Without force: what somebody else made in this moment is not overwritten.
-                let (made, status) = child
-                    .apply(&key, client, &self.field_manager(), &body)
-                    .await
-                    .map_err(failed("create"))?;
-                if status != StatusCode::CREATED && self.is_others(&made.meta) {
-                    self.take_back(child, &kind, &key).await.map_err(failed("take back"))?;
-                    return Err(self.exists(kind, key));
+            // Without force: what somebody else made in this moment is not overwritten.
+            None => match writer.create_or_apply(&wanted, Apply::default()).await? {
+                Applied::Existed(made) if self.is_others(&made.metadata) => {
+                    // Applying nothing gives up all fields.
+                    let mut nothing = wanted;
+                    nothing.data = json!({});
+                    nothing.metadata = ObjectMeta {
+                        name: nothing.metadata.name,
+                        namespace: nothing.metadata.namespace,
+                        ..ObjectMeta::default()
+                    };
+                    writer.apply(&nothing).await?;
+                    return Err(self.exists(identity));
                 }
-                tracing::info!(kind = kind.kind, child = %key, "created a child");
-                made
-            }
+                made => {
+                    tracing::info!(kind = kind.kind, child = %key, "created a child");
+                    made.into_object()
+                }
+            },
         };
         let deed = Deed {
             wanted: fingerprint(&body),
-            there: fingerprint(&content(applied.body)),
+            there: fingerprint(&content((child.view)(&applied)?)),
         };
         self.memory.lock().applied(self.key, &kind.kind, &key, deed);
         Ok(identity)
     }
 
-    /// Where the child is: in the object's namespace, unless either of them has none.
-    fn place(&self, child: &dyn Child, kind: &KindName) -> Result<ObjectKey, Error> {
-        let meta = child.meta();
-        let Some(name) = meta.name.as_deref().filter(|name| !name.is_empty()) else {
-            return Err(Error::terminal(ChildError::Nameless { kind: kind.clone() }));
-        };
+    /// What to apply: what the author says, in its place, with the marks of a child.
+    fn wanted(&self, child: &Child) -> Result<DynamicObject, Error> {
+        let kind = &child.kind;
+        let object = child.object.as_ref().map_err(|cause| {
+            let what = format!("a child of kind {}", kind.kind);
+            let cause = cause.to_string();
+            Error::terminal(ChildError::Unserialisable { what, cause })
+        })?;
+        let mut wanted = object.clone();
+        wanted.types = Some(TypeMeta {
+            api_version: kind.api_version.clone(),
+            kind: kind.kind.clone(),
+        });
         let own = self.key.namespace();
-        let namespace = match meta.namespace.as_deref() {
-            _ if child.is_cluster_scoped() => None,
-            None => own,
+        let metadata = &mut wanted.metadata;
+        if metadata.name.as_deref().is_none_or(str::is_empty) {
+            return Err(Error::terminal(ChildError::Nameless { kind: kind.clone() }));
+        }
+        metadata.namespace = match metadata.namespace.take() {
+            _ if child.cluster_scoped => None,
+            None => own.map(str::to_owned),
             said => said,
         };
-        let key = namespace.map_or_else(
-            || ObjectKey::cluster(name),
-            |namespace| ObjectKey::namespaced(namespace, name),
-        );
         // An object outside namespaces may have children everywhere.
-        if own.is_some() && own != namespace {
+        if own.is_some() && own != metadata.namespace.as_deref() {
             return Err(Error::terminal(ChildError::Elsewhere {
                 kind: kind.clone(),
-                key,
+                key: ObjectKey::of(&wanted),
                 namespace: own.map(str::to_owned),
             }));
         }
-        Ok(key)
-    }
-
-    /// The body to apply: what the author says, and the marks of a child.
-    fn wanted(&self, child: &dyn Child, kind: &KindName, key: &ObjectKey) -> Result<Value, Error> {
-        let unserialisable = |cause| {
-            let what = format!("{} {key}", kind.kind);
-            Error::terminal(ChildError::Unserialisable { what, cause })
-        };
-        let mut body = child.body().map_err(unserialisable)?;
-        body["apiVersion"] = json!(kind.api_version);
-        body["kind"] = json!(kind.kind);
-        strip(&mut body);
-        let metadata = &mut body["metadata"];
-        metadata["name"] = json!(key.name());
-        if let Some(namespace) = key.namespace() {
-            metadata["namespace"] = json!(namespace);
+        let listers = &self.ctx.world.listers;
+        if !listers.broods.iter().any(|brood| brood.kind() == kind) {
+            return Err(Error::terminal(ChildError::NotOwned {
+                kind: kind.clone(),
+                controller: listers.controller.clone(),
+            }));
         }
-        metadata["labels"][CONTROLLER] = json!(self.ctx.world.listers.controller);
-        let owner = self.object.controller_owner_ref(self.kind);
-        metadata["ownerReferences"] = json!(owner.into_iter().collect::<Vec<_>>());
-        let fingerprint = fingerprint(&body);
-        body["metadata"]["annotations"][APPLIED] = json!(format!("{fingerprint:016x}"));
-        Ok(body)
+        let labels = metadata.labels.get_or_insert_default();
+        labels.insert(CONTROLLER.to_owned(), listers.controller.clone());
+        metadata.owner_references = self
+            .object
+            .controller_owner_ref(self.kind)
+            .map(|owner| vec![owner]);
+        let fingerprint = fingerprint(&serde_json::to_value(&wanted)?);
+        let annotations = wanted.metadata.annotations.get_or_insert_default();
+        annotations.insert(APPLIED.to_owned(), format!("{fingerprint:016x}"));
+        Ok(wanted)
     }
 
-    fn is_as_wanted(&self, kind: &KindName, key: &ObjectKey, wanted: &Value, there: Value) -> bool {
-        let path = ["metadata", "annotations", APPLIED];
-        let applied = |body: &Value| path.iter().try_fold(body.clone(), |body, name| body.get(name).cloned());
-        if applied(&there) == applied(wanted) && covers(&there, wanted) {
+    fn is_as_wanted(&self, identity: &Identity, wanted: &Value, there: &Value) -> bool {
+        let applied = |body: &Value| {
+            let annotations = body.get("metadata")?.get("annotations")?;
+            annotations.get(APPLIED)?.as_str().map(str::to_owned)
+        };
+        if applied(there) == applied(wanted) && covers(there, wanted) {
             return true;
         }
         let deed = Deed {
             wanted: fingerprint(wanted),
-            there: fingerprint(&content(there)),
+            there: fingerprint(&content(there.clone())),
         };
+        let Identity { kind, key } = identity;
         self.memory.lock().is_applied(self.key, &kind.kind, key, deed)
-    }
-
-    fn field_manager(&self) -> PatchParams {
-        PatchParams {
-            field_manager: Some(self.ctx.world.listers.controller.clone()),
-            ..PatchParams::default()
-        }
     }
 
     /// Whether anybody else has a part in the object, apart from its status.
     fn is_others(&self, meta: &ObjectMeta) -> bool {
+        let ours = self.ctx.world.writer.field_manager();
         let mut managers = meta.managed_fields.iter().flatten();
         managers.any(|entry| {
-            let ours = entry.manager.as_deref() == Some(&*self.ctx.world.listers.controller);
-            !ours && entry.subresource.as_deref().unwrap_or_default().is_empty()
+            let of_status = entry.subresource.as_deref().is_some_and(|part| !part.is_empty());
+            !of_status && entry.manager.as_deref() != Some(ours)
         })
     }
 
-    /// Takes back what an apply added to somebody else's object: applying nothing gives up all fields.
-    async fn take_back(&self, child: &dyn Child, kind: &KindName, key: &ObjectKey) -> Result<(), kube::Error> {
-        let nothing = json!({
-            "apiVersion": kind.api_version,
-            "kind": kind.kind,
-            "metadata": { "name": key.name(), "namespace": key.namespace() },
-        });
-        let parameters = self.field_manager();
-        child
-            .apply(key, self.ctx.client(), &parameters, &nothing)
-            .await
-            .map(drop)
-    }
-
-    fn exists(&self, kind: KindName, key: ObjectKey) -> Error {
+    fn exists(&self, child: Identity) -> Error {
+        let Identity { kind, key } = child;
         let owner = K::kind(self.kind).into_owned();
         ChildError::Exists { kind, key, owner }.into()
-    }
-}
-
-/// Takes out what is the server's to say.
-fn strip(body: &mut Value) {
-    if let Some(body) = body.as_object_mut() {
-        body.remove("status");
-    }
-    if let Some(metadata) = body.get_mut("metadata").and_then(Value::as_object_mut) {
-        for name in [
-            "managedFields",
-            "resourceVersion",
-            "uid",
-            "creationTimestamp",
-            "generation",
-            "selfLink",
-        ] {
-            metadata.remove(name);
-        }
     }
 }

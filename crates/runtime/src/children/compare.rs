@@ -14,7 +14,11 @@ pub(super) fn covers(there: &Value, wanted: &Value) -> bool {
             .iter()
             .all(|(name, wanted)| covers(there.get(name).unwrap_or(&Value::Null), wanted)),
         (Value::Array(there), Value::Array(wanted)) => {
-            there.len() == wanted.len() && there.iter().zip(wanted).all(|(there, wanted)| covers(there, wanted))
+            there.len() == wanted.len()
+                && there
+                    .iter()
+                    .zip(wanted)
+                    .all(|(there, wanted)| covers(there, wanted))
         }
         // What is absent is covered by what says nothing.
         (Value::Null, Value::Object(wanted)) => wanted.values().all(|wanted| covers(&Value::Null, wanted)),
@@ -62,7 +66,11 @@ mod tests {
             (json!({"a": 1}), json!({"a": 1, "b": 2}), false),
             (json!({"a": {"x": 1, "y": 2}}), json!({"a": {"x": 1}}), true),
             (json!({"a": [1, 2]}), json!({"a": [1]}), false),
-            (json!({"a": [{"n": "x", "d": 1}]}), json!({"a": [{"n": "x"}]}), true),
+            (
+                json!({"a": [{"n": "x", "d": 1}]}),
+                json!({"a": [{"n": "x"}]}),
+                true,
+            ),
             (json!({"a": [{"n": "x"}]}), json!({"a": [{"n": "y"}]}), false),
             (json!({}), json!({"a": {}}), true),
             (json!({}), json!({"a": {"b": {}}}), true),

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 use windlass_cache::Cacheable;
 
-use super::child::{Child, Typed};
+use super::child::Child;
 use crate::reconcile::Action;
 
 /// What should be there for an object: its children, and its status.
@@ -38,7 +38,7 @@ use crate::reconcile::Action;
 /// ```
 #[must_use = "return it: nothing happens otherwise"]
 pub struct Desired {
-    pub(super) children: Vec<Box<dyn Child>>,
+    pub(super) children: Vec<Child>,
     pub(super) status: Option<Result<Value, serde_json::Error>>,
     pub(super) action: Action,
 }
@@ -62,7 +62,7 @@ impl Desired {
     /// And this child.
     pub fn child<C>(self, child: C) -> Self
     where
-        C: Cacheable + Serialize + Resource<DynamicType: Clone + Default + Send + Sync>,
+        C: Cacheable + Serialize + Resource<DynamicType: Default + Send + Sync>,
     {
         self.dynamic_child(child, C::DynamicType::default())
     }
@@ -70,7 +70,7 @@ impl Desired {
     /// And these children.
     pub fn children<C>(self, children: impl IntoIterator<Item = C>) -> Self
     where
-        C: Cacheable + Serialize + Resource<DynamicType: Clone + Default + Send + Sync>,
+        C: Cacheable + Serialize + Resource<DynamicType: Default + Send + Sync>,
     {
         children.into_iter().fold(self, Self::child)
     }
@@ -78,9 +78,9 @@ impl Desired {
     /// And this child of a kind that is known at run time.
     pub fn dynamic_child<C>(mut self, child: C, kind: C::DynamicType) -> Self
     where
-        C: Cacheable + Serialize + Resource<DynamicType: Clone + Send + Sync>,
+        C: Cacheable + Serialize + Resource<DynamicType: Send + Sync>,
     {
-        self.children.push(Box::new(Typed::new(child, kind)));
+        self.children.push(Child::new(&child, kind));
         self
     }
 

@@ -41,25 +41,11 @@ pub enum ChildError {
         kind: KindName,
     },
     /// The author's type does not serialise.
-    #[error("{what} does not serialise")]
+    #[error("{what} does not serialise: {cause}")]
     Unserialisable {
         /// What it is.
         what: String,
         /// The reason.
-        #[source]
-        cause: serde_json::Error,
-    },
-    /// The server refused.
-    #[error("cannot {action} {} {key}", kind.kind)]
-    Api {
-        /// For example `apply`.
-        action: &'static str,
-        /// The kind.
-        kind: KindName,
-        /// Which object.
-        key: ObjectKey,
-        /// What it said.
-        #[source]
-        cause: kube::Error,
+        cause: String,
     },
 }

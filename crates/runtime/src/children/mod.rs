@@ -120,7 +120,7 @@ where
         let mut wanted = Vec::new();
         let mut failed = None;
         for child in desired.children {
-            match self.ensure(&*child).await {
+            match self.ensure(child).await {
                 Ok(identity) => wanted.push(identity),
                 // The others are independent of it.
                 Err(error) => {

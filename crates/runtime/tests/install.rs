@@ -1,0 +1,313 @@
+//! CRDs at start.
+
+mod wire;
+
+use std::{
+    future::ready,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{Api, Client};
+use parking_lot::Mutex;
+use serde_json::json;
+use tokio::time::Instant;
+use windlass_apiserver::Server;
+use windlass_runtime::{Apply, Install, InstallError, Writer};
+use wire::{recorded, recorded_with};
+
+/// The versions in the order given; the last one is stored.
+fn crd(plural: &str, versions: &[&str]) -> CustomResourceDefinition {
+    let versions: Vec<_> = versions
+        .iter()
+        .map(|name| {
+            json!({
+                "name": name, "served": true, "storage": versions.last() == Some(name),
+                "schema": { "openAPIV3Schema": { "type": "object" } },
+            })
+        })
+        .collect();
+    serde_json::from_value(json!({
+        "metadata": { "name": format!("{plural}.example.com") },
+        "spec": {
+            "group": "example.com", "scope": "Namespaced", "versions": versions,
+            "names": { "plural": plural, "singular": plural, "kind": "Foo", "listKind": "FooList" },
+        },
+    }))
+    .expect("a CRD")
+}
+
+fn other(plural: &str, kind: &str) -> CustomResourceDefinition {
+    let mut other = crd(plural, &["v1"]);
+    other.spec.names.kind = kind.to_owned();
+    other.spec.names.list_kind = Some(format!("{kind}List"));
+    other
+}
+
+fn installer(client: &Client) -> Writer {
+    Writer::new(client.clone(), "installer")
+}
+
+async fn live(client: &Client, name: &str) -> Option<CustomResourceDefinition> {
+    let definitions = Api::<CustomResourceDefinition>::all(client.clone());
+    definitions.get_opt(name).await.expect("the server answers")
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_installed_is_served_when_it_returns() {
+    let (client, wire) = recorded();
+    let both = [crd("foos", &["v1", "v2"]), other("others", "Other")];
+    Install::new(both.clone())
+        .apply()
+        .run(&installer(&client))
+        .await
+        .expect("installed");
+    let applied: Vec<_> = wire
+        .take()
+        .into_iter()
+        .filter(|sent| sent.method == "PATCH")
+        .collect();
+    assert_eq!(applied.len(), 2, "one write each");
+    for version in ["v1", "v2"] {
+        let served = client
+            .list_api_group_resources(&format!("example.com/{version}"))
+            .await
+            .expect("served");
+        assert!(served.resources.iter().any(|resource| resource.name == "foos"));
+    }
+
+    let before = live(&client, "foos.example.com")
+        .await
+        .expect("there")
+        .metadata
+        .resource_version;
+    Install::new(both)
+        .apply()
+        .run(&installer(&client))
+        .await
+        .expect("installed");
+    assert_eq!(
+        live(&client, "foos.example.com")
+            .await
+            .expect("there")
+            .metadata
+            .resource_version,
+        before,
+        "nothing new"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_being_asked_to_it_writes_nothing_and_waits() {
+    let (client, wire) = recorded();
+    let installs = installer(&client);
+    let waiting = tokio::spawn(async move { Install::new([crd("foos", &["v1"])]).run(&installs).await });
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!(!waiting.is_finished());
+    assert!(wire.take().iter().all(|sent| sent.method == "GET"));
+    Install::new([crd("foos", &["v1"])])
+        .apply()
+        .run(&installer(&client))
+        .await
+        .expect("installed");
+    waiting.await.expect("no panic").expect("it is there now");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deadline_names_each_crd_and_what_it_lacks() {
+    let (client, _) = recorded();
+    Install::new([crd("foos", &["v1"])])
+        .apply()
+        .run(&installer(&client))
+        .await
+        .expect("installed");
+    let started = Instant::now();
+    let wanted = [crd("foos", &["v1", "v2"]), other("others", "Other")];
+    let waits = Install::new(wanted).deadline(Duration::from_secs(7));
+    let error = waits
+        .run(&installer(&client))
+        .await
+        .expect_err("nobody installs them");
+    assert_eq!(started.elapsed(), Duration::from_secs(7));
+    assert_eq!(
+        error.to_string(),
+        "not served after 7 s: CRD foos.example.com: the server does not serve example.com/v2; \
+         CRD others.example.com: it is not installed"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_manifest_without_a_stored_version_is_refused_before_any_write() {
+    let (client, wire) = recorded();
+    for versions in [&["v1"][..], &["v1", "v2"], &["v1", "v2", "v3"]] {
+        Install::new([crd("foos", versions)])
+            .apply()
+            .run(&installer(&client))
+            .await
+            .expect("an upgrade");
+    }
+    wire.take();
+    // The first one is new; it is not written either.
+    let older = [other("others", "Other"), crd("foos", &["v1"])];
+    let error = Install::new(older)
+        .apply()
+        .run(&installer(&client))
+        .await
+        .expect_err("a downgrade");
+    assert!(
+        matches!(&error, InstallError::DropsStored { stored, .. } if *stored == ["v2", "v3"]),
+        "{error:?}"
+    );
+    let text = error.to_string();
+    for word in [
+        "foos.example.com",
+        "stored in v2, v3",
+        "has only v1",
+        "status.storedVersions",
+    ] {
+        assert!(text.contains(word), "{text}");
+    }
+    assert!(
+        wire.take().iter().all(|sent| sent.method == "GET"),
+        "nothing was written"
+    );
+
+    // Other versions may go, and a stored one may be served no longer.
+    let mut shrunk = crd("foos", &["v1", "v2", "v3"]);
+    shrunk.spec.versions[0].served = false;
+    Install::new([shrunk])
+        .apply()
+        .run(&installer(&client))
+        .await
+        .expect("it can still be read");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crd_that_changes_between_the_check_and_the_write_is_checked_again() {
+    let server = Server::new();
+    let rival = Client::new(server.clone(), "default");
+    Install::new([crd("foos", &["v1"])])
+        .apply()
+        .run(&installer(&rival))
+        .await
+        .expect("installed");
+    let newer = Arc::new(Mutex::new(Some(rival)));
+    let (client, wire) = recorded_with(server, move |sent| {
+        // After the last look, and before our write, a newer program comes along.
+        let rival = (sent.method == "PATCH").then(|| newer.lock().take()).flatten();
+        async move {
+            if let Some(rival) = rival {
+                let manifest = crd("foos", &["v1", "v2"]);
+                let written = installer(&rival)
+                    .apply_with(&manifest, Apply::default().force())
+                    .await;
+                written.expect("the newer one is faster");
+            }
+            None
+        }
+    });
+    let error = Install::new([crd("foos", &["v1"])])
+        .apply()
+        .run(&installer(&client))
+        .await;
+    assert!(
+        matches!(error, Err(InstallError::DropsStored { .. })),
+        "{error:?}"
+    );
+    let writes = wire
+        .take()
+        .into_iter()
+        .filter(|sent| sent.method == "PATCH")
+        .collect::<Vec<_>>();
+    assert_eq!(writes.len(), 1, "the one that was refused");
+    assert!(writes[0].body["metadata"]["resourceVersion"].is_string());
+}
+
+#[tokio::test(start_paused = true)]
+async fn names_that_another_crd_has_are_an_error_with_the_servers_words() {
+    let (client, _) = recorded();
+    Install::new([crd("foos", &["v1"])])
+        .apply()
+        .run(&installer(&client))
+        .await
+        .expect("installed");
+    let started = Instant::now();
+    let clash = Install::new([crd("foes", &["v1"])])
+        .apply()
+        .run(&installer(&client))
+        .await;
+    let error = clash.expect_err("the kind is taken");
+    assert!(
+        matches!(error, InstallError::NamesNotAccepted { .. }),
+        "{error:?}"
+    );
+    assert!(
+        error
+            .to_string()
+            .contains("foes.example.com: \"FooList\" is already in use"),
+        "{error}"
+    );
+    assert!(
+        started.elapsed() < Duration::from_secs(5),
+        "it does not wait for the deadline"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rehearsal_installs_nothing() {
+    let (client, _) = recorded();
+    Install::new([crd("foos", &["v1"])])
+        .apply()
+        .run(&installer(&client).dry_run())
+        .await
+        .expect("it would work");
+    assert!(live(&client, "foos.example.com").await.is_none());
+    let mut wrong = crd("foos", &["v1"]);
+    wrong.spec.scope = "Sideways".to_owned();
+    let error = Install::new([wrong])
+        .apply()
+        .run(&installer(&client).dry_run())
+        .await
+        .expect_err("no such scope");
+    assert!(
+        error
+            .to_string()
+            .starts_with("cannot apply CustomResourceDefinition foos.example.com: "),
+        "{error}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_not_ready_is_asked_again() {
+    let asked = Arc::new(AtomicU32::new(0));
+    let (client, _) = recorded_with(Server::new(), move |_| {
+        let first = asked.fetch_add(1, Ordering::Relaxed) < 3;
+        ready(first.then(|| {
+            (
+                503,
+                json!({ "kind": "Status", "status": "Failure", "code": 503, "message": "not yet" }),
+            )
+        }))
+    });
+    Install::new([crd("foos", &["v1"])])
+        .apply()
+        .run(&installer(&client))
+        .await
+        .expect("installed");
+
+    let (client, _) = recorded_with(Server::new(), |_| {
+        ready(Some((
+            403,
+            json!({ "kind": "Status", "status": "Failure", "code": 403, "message": "no rights" }),
+        )))
+    });
+    let error = Install::new([crd("foos", &["v1"])])
+        .run(&installer(&client))
+        .await
+        .expect_err("waiting does not help");
+    assert_eq!(error.to_string(), "cannot read CRD foos.example.com: no rights");
+}

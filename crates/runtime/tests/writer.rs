@@ -1,0 +1,593 @@
+//! What a writer sends, and what it makes of the answers.
+
+mod wire;
+
+use std::{future::ready, time::Duration};
+
+use http::Method;
+use k8s_openapi::{
+    api::{
+        core::v1::{ConfigMap, Namespace, Node, Pod},
+        policy::v1::PodDisruptionBudget,
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    api::{ApiResource, DeleteParams, DynamicObject, EvictParams, PostParams, Preconditions},
+};
+use serde_json::{Value, json};
+use windlass_apiserver::Server;
+use windlass_runtime::{Applied, Apply, Deleted, Evicted, Writer};
+use wire::{recorded, recorded_with};
+
+const MANAGER: &str = "test manager";
+
+fn config(name: &str) -> ConfigMap {
+    ConfigMap {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            namespace: Some("default".to_owned()),
+            ..ObjectMeta::default()
+        },
+        data: Some([("a".to_owned(), "1".to_owned())].into()),
+        ..ConfigMap::default()
+    }
+}
+
+async fn live(client: &Client, name: &str) -> Option<ConfigMap> {
+    Api::default_namespaced(client.clone())
+        .get_opt(name)
+        .await
+        .expect("the server answers")
+}
+
+/// 172.
+#[tokio::test(start_paused = true)]
+async fn writes_carry_the_field_manager_and_leave_the_servers_metadata_out_of_an_apply() {
+    let (client, wire) = recorded();
+    let writer = Writer::new(client, MANAGER);
+    let created = writer.create(&config("a")).await.expect("created");
+    let sent = wire.one();
+    assert_eq!(sent.line(), "POST /api/v1/namespaces/default/configmaps");
+    assert_eq!(sent.query.trim_matches('&'), "fieldManager=test+manager");
+
+    // An object as it was read.
+    let applied = writer
+        .apply_with(&created, Apply::default().force())
+        .await
+        .expect("applied");
+    let sent = wire.one();
+    assert_eq!(sent.line(), "PATCH /api/v1/namespaces/default/configmaps/a");
+    assert_eq!(
+        sent.query.trim_matches('&'),
+        "force=true&fieldManager=test+manager"
+    );
+    assert_eq!(sent.content_type, "application/apply-patch+yaml");
+    assert_eq!(
+        sent.body,
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "data": { "a": "1" },
+            "metadata": { "name": "a", "namespace": "default" },
+        })
+    );
+    let managers = applied.metadata.managed_fields.expect("the server keeps them");
+    assert!(managers.iter().any(
+        |entry| entry.manager.as_deref() == Some(MANAGER) && entry.operation.as_deref() == Some("Apply")
+    ));
+
+    let pinned = Apply::default().same_object().same_version();
+    writer
+        .apply_with(&created, pinned)
+        .await
+        .expect_err("the version is an older one");
+    let metadata = &wire.one().body["metadata"];
+    assert_eq!(metadata["uid"], created.uid().expect("a uid"));
+    assert_eq!(
+        metadata["resourceVersion"],
+        created.resource_version().expect("a version")
+    );
+}
+
+/// 172.
+#[tokio::test(start_paused = true)]
+async fn a_dry_run_is_answered_and_stores_nothing() {
+    let (client, wire) = recorded();
+    let writer = Writer::new(client.clone(), MANAGER);
+    let kept = writer.create(&config("kept")).await.expect("created");
+    wire.take();
+    let rehearsal = writer.clone().dry_run();
+    assert!(rehearsal.is_dry_run() && !writer.is_dry_run());
+    let mut changed = kept.clone();
+    changed.data = None;
+
+    rehearsal.create(&config("a")).await.expect("it would work");
+    rehearsal.apply(&config("b")).await.expect("it would work");
+    rehearsal.replace(&changed).await.expect("it would work");
+    rehearsal
+        .merge(&kept, &json!({ "data": null }))
+        .await
+        .expect("it would work");
+    rehearsal
+        .add_finalizer(&kept, "example.com/x")
+        .await
+        .expect("it would work");
+    rehearsal.delete(&kept).await.expect("it would work");
+    for sent in wire.take() {
+        let says_so = sent.query.contains("dryRun=All") || sent.body["dryRun"] == json!(["All"]);
+        assert!(says_so, "{sent:?}");
+    }
+    assert!(live(&client, "a").await.is_none() && live(&client, "b").await.is_none());
+    assert_eq!(live(&client, "kept").await.expect("it is there"), kept);
+}
+
+/// 172.
+#[tokio::test(start_paused = true)]
+async fn a_dynamic_kind_is_written_like_a_typed_one() {
+    let (client, wire) = recorded();
+    let kind = ApiResource::erase::<ConfigMap>(&());
+    let writer = Writer::new(client, MANAGER).of(kind.clone());
+    // Without its type, which the server wants.
+    let mut object = DynamicObject::new("a", &kind)
+        .within("default")
+        .data(json!({ "data": { "a": "1" } }));
+    object.types = None;
+
+    let created = writer
+        .create_or_apply(&object, Apply::default())
+        .await
+        .expect("applied");
+    let Applied::Created(created) = created else {
+        panic!("{created:?}")
+    };
+    let again = writer
+        .create_or_apply(&object, Apply::default())
+        .await
+        .expect("applied");
+    assert!(
+        matches!(again, Applied::Existed(again) if again.resource_version() == created.resource_version())
+    );
+    let held = writer
+        .add_finalizer(&created, "example.com/x")
+        .await
+        .expect("added");
+    assert_eq!(held.finalizers(), ["example.com/x"]);
+    let pending = writer.delete(&held).await.expect("marked");
+    let Deleted::Pending(pending) = pending else {
+        panic!("{pending:?}")
+    };
+    writer
+        .remove_finalizer(&pending, "example.com/x")
+        .await
+        .expect("removed");
+    assert!(matches!(writer.delete(&pending).await, Ok(Deleted::Before)));
+    let methods: Vec<_> = wire.take().into_iter().map(|sent| sent.method).collect();
+    let (patch, delete) = (Method::PATCH, Method::DELETE);
+    assert_eq!(
+        methods,
+        [&patch, &patch, &patch, &delete, &patch, &delete].map(Clone::clone)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_status_is_applied_alone_and_only_to_the_object_that_was_meant() {
+    let (client, wire) = recorded();
+    let writer = Writer::new(client, MANAGER);
+    let mut node = Node::default();
+    node.metadata.name = Some("n".to_owned());
+    let mut node = writer.create(&node).await.expect("created");
+    let error = writer
+        .apply_status(&ConfigMap::default())
+        .await
+        .expect_err("it has none");
+    assert_eq!(
+        error.to_string(),
+        "cannot apply the status of ConfigMap: it has no status: set it before it is written"
+    );
+    wire.take();
+
+    node.status = Some(serde_json::from_value(json!({ "phase": "Running" })).expect("a status"));
+    node.labels_mut().insert("not".to_owned(), "sent".to_owned());
+    let applied = writer.apply_status(&node).await.expect("applied");
+    assert_eq!(
+        applied.status.expect("a status").phase.as_deref(),
+        Some("Running")
+    );
+    let sent = wire.one();
+    assert_eq!(sent.line(), "PATCH /api/v1/nodes/n/status");
+    let uid = node.uid().expect("a uid");
+    assert_eq!(
+        sent.body,
+        json!({
+            "apiVersion": "v1", "kind": "Node",
+            "metadata": { "name": "n", "uid": uid }, "status": { "phase": "Running" },
+        })
+    );
+
+    node.metadata.uid = Some("another".to_owned());
+    let error = writer.apply_status(&node).await.expect_err("it is another node");
+    assert!(error.is_other_object(), "{error:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_merge_touches_neither_a_successor_nor_other_fields() {
+    let (client, wire) = recorded();
+    let writer = Writer::new(client.clone(), MANAGER);
+    let first = writer.create(&config("a")).await.expect("created");
+    wire.take();
+    let patched = writer
+        .merge(&first, &json!({ "data": { "b": "2" } }))
+        .await
+        .expect("patched");
+    assert_eq!(wire.one().content_type, "application/merge-patch+json");
+    assert_eq!(patched.data.expect("data").len(), 2);
+
+    writer.delete(&first).await.expect("deleted");
+    let second = writer.create(&config("a")).await.expect("created");
+    let error = writer
+        .merge(&first, &json!({ "data": null }))
+        .await
+        .expect_err("it is another object");
+    assert!(error.is_other_object() && !error.is_conflict(), "{error:?}");
+    assert!(matches!(writer.delete(&first).await, Ok(Deleted::Before)));
+    assert_eq!(live(&client, "a").await.expect("the second one stays"), second);
+}
+
+/// 172.
+#[tokio::test(start_paused = true)]
+async fn replace_and_delete_hold_to_their_preconditions() {
+    let (client, wire) = recorded();
+    let writer = Writer::new(client, MANAGER);
+    let first = writer.create(&config("a")).await.expect("created");
+    let newer = writer
+        .merge(&first, &json!({ "data": { "a": "2" } }))
+        .await
+        .expect("patched");
+    wire.take();
+
+    let error = writer.replace(&first).await.expect_err("it is an older version");
+    assert!(error.is_conflict() && !error.is_other_object());
+    assert_eq!(wire.one().method, Method::PUT);
+    let error = writer.replace(&config("a")).await.expect_err("it has no version");
+    let expected =
+        "cannot replace ConfigMap default/a: it has no resource version: start from an object that was read";
+    assert_eq!(error.to_string(), expected);
+    assert!(wire.take().is_empty(), "refused without a request");
+
+    let options = DeleteParams::foreground()
+        .grace_period(7)
+        .preconditions(Preconditions {
+            resource_version: first.resource_version(),
+            uid: None,
+        });
+    let error = writer
+        .delete_with(&newer, &options)
+        .await
+        .expect_err("it is an older version");
+    assert!(error.is_conflict());
+    let sent = wire.take();
+    assert_eq!(sent[0].body["propagationPolicy"], "Foreground");
+    assert_eq!(sent[0].body["gracePeriodSeconds"], 7);
+    let expected = json!({ "uid": newer.uid(), "resourceVersion": first.resource_version() });
+    assert_eq!(sent[0].body["preconditions"], expected);
+    assert!(matches!(writer.delete(&newer).await, Ok(Deleted::Now)));
+    assert!(matches!(writer.delete(&newer).await, Ok(Deleted::Before)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_names_the_verb_the_kind_and_the_object() {
+    let (client, wire) = recorded();
+    let writer = Writer::new(client, MANAGER);
+    writer.create(&config("a")).await.expect("created");
+    wire.take();
+    let error = writer.create(&config("a")).await.expect_err("it is there");
+    assert!(error.is_already_exists() && !error.is_conflict());
+    assert_eq!(
+        error.to_string(),
+        "cannot create ConfigMap default/a: configmaps \"a\" already exists"
+    );
+    assert_eq!(
+        (error.key().namespace(), error.key().name()),
+        (Some("default"), "a")
+    );
+
+    let mut lost = config("a");
+    lost.metadata.namespace = None;
+    let error = writer
+        .apply(&lost)
+        .await
+        .expect_err("it has no namespace")
+        .to_string();
+    assert_eq!(
+        error,
+        "cannot apply ConfigMap a: it has no namespace: set metadata.namespace"
+    );
+    let error = writer
+        .apply(&Namespace::default())
+        .await
+        .expect_err("it has no name")
+        .to_string();
+    assert_eq!(error, "cannot apply Namespace: it has no name: set metadata.name");
+    assert_eq!(wire.take().len(), 1, "what cannot work is not sent");
+}
+
+/// A finalizer costs one patch the first time and nothing later.
+#[tokio::test(start_paused = true)]
+async fn a_finalizer_is_added_once_and_pinned_to_the_object_that_was_seen() {
+    let (client, wire) = recorded();
+    let writer = Writer::new(client.clone(), MANAGER);
+    let seen = writer.create(&config("a")).await.expect("created");
+    wire.take();
+    let held = writer.add_finalizer(&seen, "example.com/x").await.expect("added");
+    let sent = wire.one();
+    assert_eq!(
+        sent.body,
+        json!({ "metadata": {
+            "finalizers": ["example.com/x"], "resourceVersion": seen.resource_version(), "uid": seen.uid(),
+        } })
+    );
+    let again = writer
+        .add_finalizer(&held, "example.com/x")
+        .await
+        .expect("it is there");
+    assert_eq!(again, held);
+    assert!(wire.take().is_empty(), "no request");
+
+    // Somebody else adds one meanwhile: with what was seen, neither is lost.
+    writer.add_finalizer(&held, "other.com/y").await.expect("added");
+    let error = writer
+        .add_finalizer(&held, "third.com/z")
+        .await
+        .expect_err("it is older");
+    assert!(error.is_conflict(), "{error}");
+    let now = live(&client, "a").await.expect("it is there");
+    assert_eq!(now.finalizers(), ["example.com/x", "other.com/y"]);
+    wire.take();
+
+    let error = writer
+        .add_finalizer(&now, "Example.com/x")
+        .await
+        .expect_err("no such name")
+        .to_string();
+    assert!(
+        error.starts_with("cannot patch ConfigMap default/a: `Example.com/x` is no finalizer: "),
+        "{error}"
+    );
+    assert!(
+        writer.add_finalizer(&config("a"), "example.com/x").await.is_err(),
+        "what was not read has no version"
+    );
+    assert!(wire.take().is_empty(), "no request");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_finalizer_is_removed_with_one_patch_and_the_rest_stays() {
+    let (client, wire) = recorded();
+    let writer = Writer::new(client.clone(), MANAGER);
+    let mut object = config("a");
+    object.metadata.finalizers = Some(vec!["one.com/a".to_owned(), "two.com/b".to_owned()]);
+    writer.create(&object).await.expect("created");
+    writer
+        .delete(&live(&client, "a").await.expect("there"))
+        .await
+        .expect("marked");
+    let marked = live(&client, "a").await.expect("held");
+    wire.take();
+    let error = writer
+        .add_finalizer(&marked, "three.com/c")
+        .await
+        .expect_err("too late")
+        .to_string();
+    assert!(
+        error.ends_with(
+            "it is being deleted: add finalizer `three.com/c` before, when the object is first seen"
+        )
+    );
+    assert!(wire.take().is_empty(), "no request");
+
+    let left = writer
+        .remove_finalizer(&marked, "one.com/a")
+        .await
+        .expect("removed")
+        .expect("one is left");
+    assert_eq!(left.finalizers(), ["two.com/b"]);
+    assert_eq!(wire.one().method, Method::PATCH);
+    writer
+        .remove_finalizer(&left, "one.com/a")
+        .await
+        .expect("it is not there")
+        .expect("the object as it was");
+    assert!(wire.take().is_empty(), "no request");
+    writer
+        .remove_finalizer(&left, "two.com/b")
+        .await
+        .expect("removed");
+    assert!(live(&client, "a").await.is_none(), "nothing holds it");
+    let gone = writer
+        .remove_finalizer(&left, "two.com/b")
+        .await
+        .expect("that is fine");
+    assert!(gone.is_none());
+}
+
+fn pod(name: &str) -> Pod {
+    serde_json::from_value(json!({
+        "metadata": { "name": name, "namespace": "default", "labels": { "app": "web" } },
+        "spec": { "nodeName": "n", "containers": [{ "name": "c", "image": "i" }] },
+    }))
+    .expect("a pod")
+}
+
+async fn running_pod(client: &Client, name: &str) -> Pod {
+    let pods = Api::<Pod>::default_namespaced(client.clone());
+    let mut pod = pods
+        .create(&PostParams::default(), &pod(name))
+        .await
+        .expect("created");
+    pod.status.get_or_insert_default().phase = Some("Running".to_owned());
+    pods.replace_status(name, &PostParams::default(), &pod)
+        .await
+        .expect("it runs")
+}
+
+/// kube names the field of its options `delete_options`, which no server knows: they have no effect.
+#[tokio::test(start_paused = true)]
+async fn an_eviction_carries_its_delete_options_and_those_of_kube_do_not() {
+    let (client, wire) = recorded();
+    let pod = running_pod(&client, "a").await;
+    let options = DeleteParams::default()
+        .grace_period(7)
+        .preconditions(Preconditions {
+            uid: Some("another".to_owned()),
+            resource_version: None,
+        });
+    wire.take();
+    let params = EvictParams {
+        delete_options: Some(options.clone()),
+        post_options: PostParams {
+            dry_run: true,
+            ..PostParams::default()
+        },
+    };
+    let pods = Api::<Pod>::default_namespaced(client.clone());
+    pods.evict("a", &params)
+        .await
+        .expect("kube evicts although the uid is another's");
+    let kubes = wire.one();
+    assert_eq!(kubes.body.get("deleteOptions"), None);
+    assert_eq!(kubes.body["delete_options"]["gracePeriodSeconds"], 7);
+
+    let writer = Writer::new(client.clone(), MANAGER);
+    let evicted = writer.evict(&pod, &options).await;
+    assert!(
+        evicted.is_err_and(|error| error.is_conflict()),
+        "the pod is there, and the precondition does not hold"
+    );
+    wire.take();
+    let evicted = writer
+        .evict(&pod, &DeleteParams::default().grace_period(7))
+        .await
+        .expect("agreed");
+    assert_eq!(evicted, Evicted::Agreed);
+    let ours = wire.one();
+    assert_eq!(ours.line(), "POST /api/v1/namespaces/default/pods/a/eviction");
+    assert_eq!(
+        ours.body,
+        json!({
+            "apiVersion": "policy/v1", "kind": "Eviction",
+            "metadata": { "name": "a", "namespace": "default" },
+            "deleteOptions": { "gracePeriodSeconds": 7, "preconditions": { "uid": pod.uid() } },
+        })
+    );
+    let left = pods.get("a").await.expect("it has its grace period");
+    assert_eq!(left.meta().deletion_grace_period_seconds, Some(7));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_eviction_tells_a_budget_from_a_pod_that_is_gone() {
+    let (client, _) = recorded();
+    let writer = Writer::new(client.clone(), MANAGER);
+    let pod = running_pod(&client, "a").await;
+    let budget: PodDisruptionBudget = serde_json::from_value(json!({
+        "metadata": { "name": "web", "namespace": "default" },
+        "spec": { "minAvailable": 1, "selector": { "matchLabels": { "app": "web" } } },
+    }))
+    .expect("a budget");
+    let budgets = Api::<PodDisruptionBudget>::default_namespaced(client.clone());
+    let mut budget = budgets
+        .create(&PostParams::default(), &budget)
+        .await
+        .expect("created");
+
+    let evicted = writer
+        .evict(&pod, &DeleteParams::default())
+        .await
+        .expect("an answer");
+    let Evicted::Blocked {
+        budget: name,
+        retry_after,
+        ..
+    } = evicted
+    else {
+        panic!("{evicted:?}")
+    };
+    assert_eq!(
+        (name.as_deref(), retry_after),
+        (Some("web"), Some(Duration::from_secs(10)))
+    );
+
+    let status = json!({ "observedGeneration": 1, "disruptionsAllowed": 0, "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1 });
+    budget.status = serde_json::from_value(status).expect("a status");
+    budgets
+        .replace_status("web", &PostParams::default(), &budget)
+        .await
+        .expect("the budget's controller");
+    let evicted = writer
+        .evict(&pod, &DeleteParams::default())
+        .await
+        .expect("an answer");
+    assert_eq!(
+        evicted,
+        Evicted::Blocked {
+            budget: Some("web".to_owned()),
+            message: "The disruption budget web needs 1 healthy pods and has 1 currently".to_owned(),
+            retry_after: None,
+        }
+    );
+
+    budgets
+        .delete("web", &DeleteParams::default())
+        .await
+        .expect("deleted");
+    writer
+        .delete_with(&pod, &DeleteParams::default().grace_period(0))
+        .await
+        .expect("deleted");
+    assert_eq!(
+        writer
+            .evict(&pod, &DeleteParams::default())
+            .await
+            .expect("an answer"),
+        Evicted::Before
+    );
+    let successor = running_pod(&client, "a").await;
+    assert_eq!(
+        writer
+            .evict(&pod, &DeleteParams::default())
+            .await
+            .expect("an answer"),
+        Evicted::Before
+    );
+    let pods = Api::<Pod>::default_namespaced(client);
+    let live = pods.get("a").await.expect("the successor stays");
+    assert!(live.uid() == successor.uid() && live.meta().deletion_timestamp.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_with_too_much_to_do_is_an_error_and_no_budget() {
+    let busy = json!({
+        "kind": "Status", "status": "Failure", "code": 429, "reason": "TooManyRequests",
+        "message": "too many requests", "details": { "retryAfterSeconds": 3 },
+    });
+    let (client, _) = recorded_with(Server::new(), move |sent| {
+        ready(sent.path.ends_with("/eviction").then(|| (429, busy.clone())))
+    });
+    let writer = Writer::new(client, MANAGER);
+    let error = writer
+        .evict(&pod("a"), &DeleteParams::default())
+        .await
+        .expect_err("nobody decided");
+    assert_eq!(error.retry_after(), Some(Duration::from_secs(3)));
+    assert_eq!(error.to_string(), "cannot evict Pod default/a: too many requests");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_no_status_is_still_told() {
+    let (client, _) = recorded_with(Server::new(), |_| ready(Some((502, Value::from("bad gateway")))));
+    let error = Writer::new(client, MANAGER)
+        .create(&config("a"))
+        .await
+        .expect_err("no answer");
+    assert_eq!(error.status().map(|status| status.code), Some(502));
+    assert!(error.to_string().ends_with("bad gateway\""), "{error}");
+}
