@@ -14,9 +14,11 @@
 //! Who owns what: [`Manager::run_until`] owns the controllers' tasks, a controller's task owns its pumps and workers,
 //! the caches belong to whoever reads them and are closed at the end. Nothing outlives the run.
 //!
+//! [`events`] tell people what a controller did, and never hold it up.
+//!
 //! This crate has no second way to read or to queue: that is [`windlass_cache`] and [`windlass_workqueue`].
 //!
-//! Not here yet: predicates, declarative children, leader election, events, health and metrics endpoints, timeouts
+//! Not here yet: predicates, declarative children, leader election, health and metrics endpoints, timeouts
 //! per reconcile.
 
 mod board;
@@ -27,6 +29,7 @@ mod control;
 mod controller;
 mod error;
 mod install;
+pub mod events;
 mod listers;
 mod manager;
 #[cfg(test)]

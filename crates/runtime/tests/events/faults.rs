@@ -1,0 +1,208 @@
+//! A server that refuses, hangs, forgets or is not there.
+
+use std::time::Duration;
+
+use http::Method;
+use k8s_openapi::api::core::v1::Event;
+use kube::{Api, Client, api::DeleteParams};
+use serde_json::json;
+use tokio::time::Instant;
+use windlass_runtime::events::DropReason;
+
+use crate::wire::{Fault, Running, Wire, config_map, failure, seconds, settle};
+
+fn terminating() -> Fault {
+    Fault::Answers(json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 403, "reason": "Forbidden",
+        "message": "forbidden: unable to create new content in namespace default because it is being terminated",
+        "details": {"causes": [{"reason": "NamespaceTerminating", "message": "it is being terminated"}]},
+    }))
+}
+
+/// Statement 124.
+#[tokio::test(start_paused = true)]
+async fn a_request_is_tried_twelve_times_unless_the_server_means_no() {
+    let table = [
+        ("no connection", Fault::NoConnection, 12),
+        ("no answer", Fault::Hangs, 12),
+        ("an error of the server", failure(500, "InternalError"), 12),
+        ("a proxy without a server", failure(503, "ServiceUnavailable"), 12),
+        ("too many requests", failure(429, "TooManyRequests"), 12),
+        ("already there", failure(409, "AlreadyExists"), 1),
+        ("namespace goes away", terminating(), 1),
+        ("namespace is gone", failure(404, "NotFound"), 1),
+        ("invalid", failure(422, "Invalid"), 1),
+        ("no right", failure(403, "Forbidden"), 1),
+    ];
+    for (what, fault, tries) in table {
+        let wire = Wire::new();
+        wire.fault(move |_| fault.clone());
+        let running = Running::start(&wire);
+        running.recorder.normal(&config_map("a"), "Synced", "it works");
+        seconds(3600).await;
+        assert_eq!(wire.sent().len(), tries, "{what}");
+        assert_eq!(
+            (running.counts().written(), running.counts().failed),
+            (0, 1),
+            "{what}"
+        );
+
+        // What was given up is not held against the next.
+        wire.fault(|_| Fault::None);
+        running.recorder.normal(&config_map("a"), "Synced", "it works");
+        settle().await;
+        assert_eq!(running.counts().created, 1, "{what}");
+        running.stop().await;
+    }
+}
+
+/// Statement 124: eventually it works. What was said meanwhile is counted.
+#[tokio::test(start_paused = true)]
+async fn tries_are_ten_seconds_apart_and_send_what_is_true_then() {
+    let wire = Wire::new();
+    let mut left = 2;
+    wire.fault(move |_| match left {
+        0 => Fault::None,
+        _ => {
+            left -= 1;
+            Fault::NoConnection
+        }
+    });
+    let running = Running::start(&wire);
+    running.recorder.normal(&config_map("a"), "Synced", "it works");
+    seconds(5).await;
+    running.recorder.normal(&config_map("a"), "Synced", "it works");
+    seconds(60).await;
+    let sent = wire.sent();
+    assert_eq!(wire.methods(), ["POST", "POST", "POST"]);
+    for pair in sent.windows(2) {
+        let pause = pair[1].at - pair[0].at;
+        let expected = Duration::from_secs(10)..Duration::from_millis(12_502);
+        assert!(expected.contains(&pause), "{pause:?}");
+    }
+    assert_eq!(sent[2].body["count"], 2);
+    assert_eq!((running.counts().created, running.counts().failed), (1, 0));
+    running.stop().await;
+}
+
+/// Statement 125.
+#[tokio::test(start_paused = true)]
+async fn an_event_that_has_expired_is_created_again_with_its_count() {
+    let wire = Wire::new();
+    let running = Running::start(&wire);
+    running.recorder.normal(&config_map("a"), "Synced", "it works");
+    settle().await;
+    let events = Api::<Event>::default_namespaced(Client::new(wire.server.clone(), "default"));
+    let name = wire.events("default").await[0].metadata.name.clone();
+    let (name, params) = (name.expect("it has one"), DeleteParams::default());
+    events.delete(&name, &params).await.expect("it is there");
+    running.recorder.normal(&config_map("a"), "Synced", "it works");
+    settle().await;
+    assert_eq!(wire.methods(), ["POST", "PATCH", "POST"]);
+    assert_eq!(wire.events("default").await[0].count, Some(2));
+    // From then on it is patched.
+    running.recorder.normal(&config_map("a"), "Synced", "it works");
+    settle().await;
+    assert_eq!(wire.methods().len(), 4);
+    assert_eq!(wire.events("default").await[0].count, Some(3));
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_answer_makes_no_second_event() {
+    let wire = Wire::new();
+    let mut lost = false;
+    wire.fault(move |_| {
+        if std::mem::replace(&mut lost, true) {
+            Fault::None
+        } else {
+            Fault::LosesAnswer
+        }
+    });
+    let running = Running::start(&wire);
+    running.recorder.normal(&config_map("a"), "Synced", "it works");
+    seconds(20).await;
+    running.recorder.normal(&config_map("a"), "Synced", "it works");
+    settle().await;
+    assert_eq!(wire.methods(), ["POST", "POST", "PATCH"]);
+    let events = wire.events("default").await;
+    assert_eq!(
+        events.iter().map(|event| event.count).collect::<Vec<_>>(),
+        [Some(2)]
+    );
+    assert_eq!(running.counts().failed, 0);
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_that_hangs_does_not_hold_up_another() {
+    let wire = Wire::new();
+    wire.fault(|sent| {
+        if sent.path.contains("/bad/") {
+            Fault::Hangs
+        } else {
+            Fault::None
+        }
+    });
+    let running = Running::start(&wire);
+    for n in 0..50 {
+        let mut bad = config_map(&format!("bad-{n}"));
+        bad.metadata.namespace = Some("bad".to_owned());
+        running.recorder.normal(&bad, "Synced", "it works");
+    }
+    // By now each has been tried, four at a time and ten seconds each, and most wait for the next.
+    seconds(200).await;
+    let (started, before) = (Instant::now(), wire.sent().len());
+    running.recorder.normal(&config_map("good"), "Synced", "it works");
+    while wire.events("default").await.is_empty() {
+        seconds(1).await;
+    }
+    assert!(
+        started.elapsed() <= Duration::from_secs(11),
+        "{:?}",
+        started.elapsed()
+    );
+    assert!(before > 50, "some of the bad ones are due again: {before}");
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_server_delays_no_call_and_takes_bounded_memory() {
+    let wire = Wire::new();
+    wire.fault(|_| Fault::Hangs);
+    let running = Running::start(&wire);
+    let started = Instant::now();
+    for n in 0..1500 {
+        running
+            .recorder
+            .normal(&config_map(&format!("a-{n}")), "Synced", "it works");
+    }
+    assert_eq!(started.elapsed(), Duration::ZERO);
+    assert_eq!(running.counts().dropped(DropReason::QueueFull), 500);
+    // Four requests at a time, whatever waits.
+    settle().await;
+    assert_eq!(wire.sent().len(), 4);
+
+    // The server comes back, and what was kept arrives.
+    wire.fault(|_| Fault::None);
+    seconds(30).await;
+    assert_eq!(wire.events("default").await.len(), 1000);
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_patch_is_retried_as_a_patch() {
+    let wire = Wire::new();
+    let running = Running::start(&wire);
+    running.recorder.normal(&config_map("a"), "Synced", "it works");
+    settle().await;
+    wire.fault(|_| Fault::NoConnection);
+    running.recorder.normal(&config_map("a"), "Synced", "it works");
+    seconds(5).await;
+    wire.fault(|_| Fault::None);
+    seconds(10).await;
+    let methods: Vec<_> = wire.sent().into_iter().map(|sent| sent.method).collect();
+    assert_eq!(methods, [Method::POST, Method::PATCH, Method::PATCH]);
+    assert_eq!(wire.events("default").await[0].count, Some(2));
+    running.stop().await;
+}
