@@ -21,13 +21,16 @@
 
 mod controller;
 mod error;
+pub mod layers;
 mod listers;
 mod manager;
+pub mod metrics;
 #[cfg(test)]
 #[path = "../../cache/tests/model/mod.rs"]
 mod model;
 mod outcomes;
 mod reconcile;
+pub mod serving;
 mod source;
 mod stop;
 mod worker;
