@@ -19,11 +19,7 @@ impl<F> Collected<F> {
 
 impl<F: Fn() -> Vec<Report> + Send + Sync + 'static> Collector for Collected<F> {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let reports = (self.0)();
-        if reports.is_empty() {
-            return Ok(());
-        }
-        let reports: Vec<_> = reports
+        let reports: Vec<_> = (self.0)()
             .into_iter()
             .map(|report| {
                 let labels = [
@@ -33,8 +29,12 @@ impl<F: Fn() -> Vec<Report> + Send + Sync + 'static> Collector for Collected<F> 
                 (labels, report.stats)
             })
             .collect();
+        if reports.is_empty() {
+            return Ok(());
+        }
         for (name, help, figure) in FIGURES {
             let kind = match figure {
+                Figure::Gauge(read) if reports.iter().all(|(_, stats)| read(stats).is_none()) => continue,
                 Figure::Gauge(_) => MetricType::Gauge,
                 Figure::Counter(_) | Figure::Seconds(_) => MetricType::Counter,
             };

@@ -29,7 +29,7 @@ pub struct ControllerStatus {
 
 /// How far a controller is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(tag = "is", rename_all = "camelCase")]
+#[serde(tag = "is", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum ControllerState {
     /// Not told to run yet.
     #[default]
