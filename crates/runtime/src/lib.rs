@@ -30,14 +30,17 @@ mod controller;
 mod error;
 mod install;
 pub mod events;
+pub mod layers;
 mod listers;
 mod manager;
+pub mod metrics;
 #[cfg(test)]
 #[path = "../../cache/tests/model/mod.rs"]
 mod model;
 mod outcomes;
 mod predicate;
 mod reconcile;
+pub mod serving;
 mod source;
 mod stop;
 mod terms;

@@ -1,0 +1,212 @@
+//! The two texts that scrapers read.
+//!
+//! The library writes OpenMetrics. The older Prometheus text is what a scraper gets that does not ask, and what
+//! controller-runtime always gives; the differences are small, but they are in names: a counter's family is called as
+//! its series, with `_total`, and a bucket is `le="1"`, not `le="1.0"`, which would be another series.
+
+use std::fmt::Write as _;
+
+use prometheus_client::registry::Registry;
+
+/// How metrics are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Prometheus' text format, version 0.0.4: the default.
+    Prometheus,
+    /// OpenMetrics 1.0.
+    OpenMetrics,
+}
+
+impl Format {
+    /// What a client gets that sends this `Accept` header: OpenMetrics if it names it and does not prefer plain text.
+    ///
+    /// ```
+    /// use windlass_runtime::metrics::Format;
+    ///
+    /// assert_eq!(Format::accepted("*/*"), Format::Prometheus);
+    /// assert_eq!(Format::accepted("application/openmetrics-text;version=1.0.0"), Format::OpenMetrics);
+    /// ```
+    pub fn accepted(accept: &str) -> Self {
+        let weight = |wanted: &str| {
+            accept
+                .split(',')
+                .map(|media| media.split(';').map(str::trim))
+                .filter_map(|mut media| media.next().is_some_and(|name| name == wanted).then_some(media))
+                .filter_map(|mut parameters| {
+                    let weight = parameters.find_map(|parameter| parameter.strip_prefix("q="));
+                    weight.map_or(Some(1.0), |weight| weight.parse().ok())
+                })
+                .fold(0.0, f64::max)
+        };
+        let open = weight("application/openmetrics-text");
+        if open > 0.0 && open >= weight("text/plain") {
+            Self::OpenMetrics
+        } else {
+            Self::Prometheus
+        }
+    }
+
+    /// The `Content-Type` of the text.
+    pub fn content_type(self) -> &'static str {
+        match self {
+            Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        }
+    }
+}
+
+pub(super) fn encode(registry: &Registry, format: Format) -> String {
+    let mut text = String::new();
+    // A text takes everything; what fails is a metric of the author's that refuses, and the rest is still worth having.
+    if prometheus_client::encoding::text::encode(&mut text, registry).is_err() {
+        tracing::warn!("a metric could not be encoded: it and those after it are missing");
+    }
+    match format {
+        Format::OpenMetrics => text,
+        Format::Prometheus => prometheus(&text),
+    }
+}
+
+/// OpenMetrics as Prometheus text: families and series in order of name, labels too, so that two scrapes compare.
+fn prometheus(open_metrics: &str) -> String {
+    let mut families: Vec<Family<'_>> = Vec::new();
+    for line in open_metrics.lines() {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            let (name, help) = rest.split_once(' ').unwrap_or((rest, ""));
+            families.push(Family {
+                name,
+                help,
+                kind: "unknown",
+                series: Vec::new(),
+            });
+        } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+            if let (Some(family), Some((_, kind))) = (families.last_mut(), rest.split_once(' ')) {
+                family.kind = kind;
+            }
+        } else if !line.starts_with('#')
+            && let Some(sample) = Sample::parse(line)
+            && let Some(family) = families.last_mut()
+        {
+            family.series.push(sample);
+        }
+    }
+    families.sort_by_key(|family| family.name);
+    let mut text = String::with_capacity(open_metrics.len());
+    for family in families {
+        family.write(&mut text);
+    }
+    text
+}
+
+struct Family<'a> {
+    name: &'a str,
+    help: &'a str,
+    kind: &'a str,
+    series: Vec<Sample<'a>>,
+}
+
+impl Family<'_> {
+    fn write(mut self, text: &mut String) {
+        // The older format has fewer types.
+        let (suffix, kind) = match self.kind {
+            "counter" => ("_total", "counter"),
+            "info" => ("_info", "gauge"),
+            "gauge" | "histogram" | "summary" => ("", self.kind),
+            "stateset" => ("", "gauge"),
+            _ => ("", "untyped"),
+        };
+        let name = self.name;
+        let _ = writeln!(text, "# HELP {name}{suffix} {}", self.help);
+        let _ = writeln!(text, "# TYPE {name}{suffix} {kind}");
+        // Stable: a histogram's buckets stay in their order.
+        self.series.sort_by(|a, b| a.labels.cmp(&b.labels));
+        for sample in self.series {
+            sample.write(text);
+        }
+    }
+}
+
+struct Sample<'a> {
+    name: &'a str,
+    /// In order of name; values are still escaped, in the way that both formats share. Without `le`.
+    labels: Vec<(&'a str, &'a str)>,
+    le: Option<&'a str>,
+    value: &'a str,
+}
+
+impl<'a> Sample<'a> {
+    fn parse(line: &'a str) -> Option<Self> {
+        let end = line.find(['{', ' '])?;
+        let (name, mut rest) = line.split_at(end);
+        let mut labels = Vec::new();
+        let mut le = None;
+        if let Some(inside) = rest.strip_prefix('{') {
+            rest = inside;
+            while !rest.starts_with('}') {
+                let (label, value) = rest.split_once("=\"")?;
+                let end = closing_quote(value)?;
+                match label {
+                    "le" => le = Some(&value[..end]),
+                    _ => labels.push((label, &value[..end])),
+                }
+                rest = &value[end + 1..];
+                rest = rest.strip_prefix(',').unwrap_or(rest);
+            }
+            rest = &rest[1..];
+        }
+        labels.sort_unstable();
+        Some(Self {
+            name,
+            labels,
+            le,
+            // An exemplar or a timestamp may follow.
+            value: rest.split_whitespace().next()?,
+        })
+    }
+
+    fn write(&self, text: &mut String) {
+        text.push_str(self.name);
+        let le = self.le.map(bound);
+        let labels = self.labels.iter().copied();
+        for (index, (label, value)) in labels.chain(le.as_deref().map(|le| ("le", le))).enumerate() {
+            let before = if index == 0 { '{' } else { ',' };
+            let _ = write!(text, "{before}{label}=\"{value}\"");
+        }
+        if !self.labels.is_empty() || self.le.is_some() {
+            text.push('}');
+        }
+        let value = match self.value {
+            "inf" => "+Inf",
+            "-inf" => "-Inf",
+            // A whole number is shown as one.
+            value => value.strip_suffix(".0").unwrap_or(value),
+        };
+        let _ = writeln!(text, " {value}");
+    }
+}
+
+fn closing_quote(text: &str) -> Option<usize> {
+    let mut escaped = false;
+    text.bytes().position(|byte| {
+        let closes = byte == b'"' && !escaped;
+        escaped = byte == b'\\' && !escaped;
+        closes
+    })
+}
+
+/// A bucket's bound as Go programs write it: it is a label, so `1` and `1.0` would be two series.
+fn bound(le: &str) -> String {
+    let Ok(number) = le.parse::<f64>() else {
+        return le.to_owned();
+    };
+    if number.is_infinite() {
+        return "+Inf".to_owned();
+    }
+    let scientific = format!("{number:e}");
+    let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    match exponent.parse::<i32>() {
+        // Two digits of exponent, with sign, below 1e-4 and from 1e6 on: Go's shortest form.
+        Ok(exponent) if !(-4..6).contains(&exponent) => format!("{digits}e{exponent:+03}"),
+        _ => number.to_string(),
+    }
+}

@@ -1,0 +1,33 @@
+//! Responses as Go's servers give them, which tools compare with.
+
+use bytes::Bytes;
+use http::{HeaderValue, Response, StatusCode, header};
+use http_body_util::Full;
+
+pub(super) type Text = Full<Bytes>;
+
+pub(super) fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Text> {
+    typed(status, "text/plain; charset=utf-8", body)
+}
+
+pub(super) fn typed(
+    status: StatusCode,
+    content_type: &'static str,
+    body: impl Into<Bytes>,
+) -> Response<Text> {
+    let mut response = Response::new(Full::new(body.into()));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(
+        header::X_CONTENT_TYPE_OPTIONS,
+        HeaderValue::from_static("nosniff"),
+    );
+    // An old answer to "are you well" is no answer.
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+pub(super) fn not_found() -> Response<Text> {
+    text(StatusCode::NOT_FOUND, "404 page not found\n")
+}

@@ -1,0 +1,104 @@
+//! The socket and its connections.
+
+use std::{convert::Infallible, future::Future, io, net::SocketAddr, sync::Arc, time::Duration};
+
+use http::Request;
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    server::graceful::GracefulShutdown,
+};
+use tokio::{net::TcpListener, task::JoinSet};
+
+use super::Endpoints;
+
+/// How long a client may take for a request's head, and may idle between two: controller-runtime's number.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(32);
+
+/// How long open requests may go on after the stop.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// So many clients at once; the next one waits until one leaves. Kubelet, a scraper and a few people need a handful.
+const MOST_CONNECTIONS: usize = 128;
+
+/// An address that is ours, from [`Listener::bind`]. Clients that come wait until [`serve`](Self::serve) runs.
+#[derive(Debug)]
+pub struct Listener(TcpListener);
+
+/// Why an address cannot be served.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {address}: {}; choose another address with `{option}`", reason(.cause))]
+pub struct BindError {
+    address: String,
+    option: &'static str,
+    #[source]
+    cause: io::Error,
+}
+
+fn reason(cause: &io::Error) -> String {
+    match cause.kind() {
+        io::ErrorKind::AddrInUse => "the port is in use".to_owned(),
+        io::ErrorKind::PermissionDenied => "the port needs privileges".to_owned(),
+        io::ErrorKind::AddrNotAvailable => "this machine does not have that address".to_owned(),
+        _ => cause.to_string(),
+    }
+}
+
+impl Listener {
+    /// Takes the address, such as `0.0.0.0:8080` or `localhost:0` (any free port). `option` is what the user sets it with,
+    /// for the error.
+    pub async fn bind(address: &str, option: &'static str) -> Result<Self, BindError> {
+        let bound = TcpListener::bind(address).await;
+        bound.map(Self).map_err(|cause| BindError {
+            address: address.to_owned(),
+            option,
+            cause,
+        })
+    }
+
+    /// The address, with the port that was chosen.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.0.local_addr()
+    }
+
+    /// Serves until `stop` is done; requests that run then have half a second to finish. Dropping it ends all
+    /// connections at once.
+    pub async fn serve(self, endpoints: Endpoints, stop: impl Future<Output = ()>) {
+        let endpoints = Arc::new(endpoints);
+        let graceful = GracefulShutdown::new();
+        let mut connections = JoinSet::new();
+        let mut stop = std::pin::pin!(stop);
+        loop {
+            let stream = tokio::select! {
+                () = &mut stop => break,
+                Some(_) = connections.join_next() => continue,
+                accepted = self.0.accept(), if connections.len() < MOST_CONNECTIONS => match accepted {
+                    Ok((stream, _)) => stream,
+                    // A client that is gone already, or no file descriptor left for now: not the end of the server.
+                    Err(error) => {
+                        tracing::warn!(%error, "a connection could not be accepted");
+                        tokio::time::sleep(Duration::from_millis(10)).await;
+                        continue;
+                    }
+                },
+            };
+            let (endpoints, watcher) = (Arc::clone(&endpoints), graceful.watcher());
+            connections.spawn(async move {
+                let service = service_fn(move |request: Request<Incoming>| {
+                    let endpoints = Arc::clone(&endpoints);
+                    async move { Ok::<_, Infallible>(endpoints.answer(&request).await) }
+                });
+                let connection = http1::Builder::new()
+                    .timer(TokioTimer::new())
+                    .header_read_timeout(HEAD_TIMEOUT)
+                    .serve_connection(TokioIo::new(stream), service);
+                // What goes wrong on a connection is its client's to see.
+                let _ = watcher.watch(connection).await;
+            });
+        }
+        // Nobody new is let in while the last ones leave.
+        drop(self.0);
+        tokio::time::timeout(GRACE, graceful.shutdown()).await.ok();
+        connections.shutdown().await;
+    }
+}

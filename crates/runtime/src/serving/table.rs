@@ -1,0 +1,154 @@
+//! The debug pages for a person: a line per controller or cache, and below it what needs a line of its own.
+
+use std::fmt::Write as _;
+
+use super::{CacheStatus, ControllerState, ControllerStatus, OutcomeCounts};
+
+pub(super) fn controllers(status: &[ControllerStatus]) -> String {
+    let mut table = Table::new(&[
+        "NAME", "STATE", "WORKERS", "RUNNING", "QUEUED", "DELAYED", "FAILING", "OUTCOMES",
+    ]);
+    for controller in status {
+        table.row([
+            controller.name.clone(),
+            state(&controller.state),
+            controller.workers.to_string(),
+            controller.running.len().to_string(),
+            controller.queued.to_string(),
+            controller.delayed.to_string(),
+            controller.failing.len().to_string(),
+            outcomes(&controller.outcomes),
+        ]);
+    }
+    let mut text = table.to_text();
+
+    let mut running = Table::new(&["CONTROLLER", "RUNNING", "FOR", "ID"]);
+    let mut failing = Table::new(&["CONTROLLER", "FAILING", "TIMES", "NEXT", "LAST ERROR"]);
+    for controller in status {
+        for run in &controller.running {
+            running.row([
+                controller.name.clone(),
+                run.key.clone(),
+                seconds(run.seconds),
+                run.id.clone(),
+            ]);
+        }
+        for object in &controller.failing {
+            failing.row([
+                controller.name.clone(),
+                object.key.clone(),
+                object.failures.to_string(),
+                object
+                    .retry_in_seconds
+                    .map_or("when it changes".to_owned(), |retry| {
+                        format!("in {}", seconds(retry))
+                    }),
+                // One line each, whatever the error says.
+                object.last_error.split_whitespace().collect::<Vec<_>>().join(" "),
+            ]);
+        }
+    }
+    for table in [running, failing] {
+        if table.rows.len() > 1 {
+            text.push('\n');
+            text.push_str(&table.to_text());
+        }
+    }
+    text
+}
+
+pub(super) fn caches(status: &[CacheStatus]) -> String {
+    let mut table = Table::new(&[
+        "KIND",
+        "SELECTION",
+        "OBJECTS",
+        "BYTES",
+        "VERSION",
+        "USERS",
+        "LAG",
+        "INDEXES",
+        "TROUBLE",
+    ]);
+    for cache in status {
+        table.row([
+            cache.kind.clone(),
+            cache.selection.clone(),
+            cache.objects.to_string(),
+            cache.bytes.to_string(),
+            cache.resource_version.clone(),
+            cache.users.to_string(),
+            cache.lag_seconds.map(seconds).unwrap_or_default(),
+            cache.indexes.join(","),
+            cache.trouble.clone().unwrap_or_default(),
+        ]);
+    }
+    table.to_text()
+}
+
+fn state(state: &ControllerState) -> String {
+    match state {
+        ControllerState::Starting => "starting".to_owned(),
+        ControllerState::Syncing { waiting_for } if waiting_for.is_empty() => "syncing".to_owned(),
+        ControllerState::Syncing { waiting_for } => format!("syncing {}", waiting_for.join("+")),
+        ControllerState::Standby => "standby".to_owned(),
+        ControllerState::Running => "running".to_owned(),
+        ControllerState::Stopping => "stopping".to_owned(),
+    }
+}
+
+/// Those that are not zero.
+fn outcomes(counts: &OutcomeCounts) -> String {
+    let named = [
+        ("done", counts.done),
+        ("requeued", counts.requeued),
+        ("failed", counts.failed),
+        ("terminal", counts.terminal),
+        ("panicked", counts.panicked),
+        ("timed out", counts.timed_out),
+    ];
+    let seen: Vec<_> = named
+        .iter()
+        .filter(|(_, count)| *count > 0)
+        .map(|(name, count)| format!("{count} {name}"))
+        .collect();
+    seen.join(", ")
+}
+
+fn seconds(seconds: f64) -> String {
+    format!("{seconds:.1}s")
+}
+
+/// Columns as wide as their widest cell, two spaces apart, as kubectl prints them.
+struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    fn new(head: &[&str]) -> Self {
+        Self {
+            rows: vec![head.iter().map(|name| (*name).to_owned()).collect()],
+        }
+    }
+
+    fn row<const N: usize>(&mut self, cells: [String; N]) {
+        // An empty cell would be taken for a gap.
+        let cells = cells.map(|cell| if cell.is_empty() { "-".to_owned() } else { cell });
+        self.rows.push(cells.into());
+    }
+
+    fn to_text(&self) -> String {
+        let columns = self.rows[0].len();
+        let widths: Vec<_> = (0..columns)
+            .map(|column| self.rows.iter().map(|row| row[column].chars().count()).max())
+            .collect();
+        let mut text = String::new();
+        for row in &self.rows {
+            let mut line = String::new();
+            for (cell, width) in row.iter().zip(&widths) {
+                let _ = write!(line, "{cell:<0$}  ", width.unwrap_or(0));
+            }
+            let _ = writeln!(text, "{}", line.trim_end());
+        }
+        text
+    }
+}

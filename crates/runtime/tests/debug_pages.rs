@@ -1,0 +1,168 @@
+//! The debug pages: what controllers and caches do, for machines and for people.
+
+mod exposition;
+#[path = "../../cache/tests/model/mod.rs"]
+mod model;
+mod served;
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use model::{CONFIG_MAPS, Server};
+use serde_json::{Value, json};
+use served::Served;
+use windlass_cache::{Caches, Selection};
+use windlass_runtime::{
+    metrics::Metrics,
+    serving::{CacheStatus, ControllerState, ControllerStatus, Endpoints, Failing, OutcomeCounts, Running},
+};
+
+fn controllers() -> Vec<ControllerStatus> {
+    vec![
+        ControllerStatus {
+            name: "settings".to_owned(),
+            state: ControllerState::Running,
+            workers: 2,
+            queued: 7,
+            delayed: 3,
+            running: vec![Running {
+                key: "team-a/web".to_owned(),
+                id: "5f1d".to_owned(),
+                seconds: 12.34,
+            }],
+            failing: vec![
+                Failing {
+                    key: "team-a/db".to_owned(),
+                    failures: 4,
+                    last_error: "conflict:\n  try again".to_owned(),
+                    retry_in_seconds: Some(0.8),
+                },
+                Failing {
+                    key: "team-b/x".to_owned(),
+                    failures: 1,
+                    last_error: "replicas must be positive".to_owned(),
+                    retry_in_seconds: None,
+                },
+            ],
+            outcomes: OutcomeCounts {
+                done: 40,
+                failed: 4,
+                terminal: 1,
+                ..OutcomeCounts::default()
+            },
+        },
+        ControllerStatus {
+            name: "foo".to_owned(),
+            state: ControllerState::Syncing {
+                waiting_for: vec!["Foo".to_owned()],
+            },
+            workers: 1,
+            ..ControllerStatus::default()
+        },
+    ]
+}
+
+#[tokio::test]
+async fn controllers_are_shown_to_machines_and_to_people() {
+    let served = Served::start(Endpoints::new().controllers(controllers)).await;
+    let answer = served.ask("GET", "/debug/controllers", "Accept: */*\r\n").await;
+    assert!(
+        answer.head.contains("content-type: application/json"),
+        "{}",
+        answer.head
+    );
+    let status: Value = serde_json::from_str(&answer.body).expect("JSON");
+    assert_eq!(
+        status[0]["running"][0],
+        json!({"key": "team-a/web", "id": "5f1d", "seconds": 12.34})
+    );
+    assert_eq!(
+        status[0]["failing"],
+        json!([
+            {"key": "team-a/db", "failures": 4, "lastError": "conflict:\n  try again", "retryInSeconds": 0.8},
+            {"key": "team-b/x", "failures": 1, "lastError": "replicas must be positive"},
+        ])
+    );
+    assert_eq!(status[0]["outcomes"]["done"], 40);
+    assert_eq!(
+        status[1]["state"],
+        json!({"is": "syncing", "waitingFor": ["Foo"]})
+    );
+
+    let table = "\
+NAME      STATE        WORKERS  RUNNING  QUEUED  DELAYED  FAILING  OUTCOMES
+settings  running      2        1        7       3        2        40 done, 4 failed, 1 terminal
+foo       syncing Foo  1        0        0       0        0        -
+
+CONTROLLER  RUNNING     FOR    ID
+settings    team-a/web  12.3s  5f1d
+
+CONTROLLER  FAILING    TIMES  NEXT             LAST ERROR
+settings    team-a/db  4      in 0.8s          conflict: try again
+settings    team-b/x   1      when it changes  replicas must be positive
+";
+    assert_eq!(served.get("/debug/controllers?format=text").await.1, table);
+    let by_header = served
+        .ask("GET", "/debug/controllers", "Accept: text/plain\r\n")
+        .await;
+    assert_eq!(by_header.body, table);
+    let json_first = served
+        .ask(
+            "GET",
+            "/debug/controllers",
+            "Accept: application/json, text/plain\r\n",
+        )
+        .await;
+    assert!(json_first.body.starts_with('['));
+    assert!(
+        served
+            .get("/debug/controllers?format=json")
+            .await
+            .1
+            .starts_with('[')
+    );
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn caches_are_shown_and_counted() {
+    let model = Server::with(&[CONFIG_MAPS]);
+    let caches = Caches::new(model.client());
+    let cache = caches.get::<ConfigMap>(&Selection::all());
+    cache.synced(Duration::from_secs(20)).await.expect("it syncs");
+    let metrics = Metrics::new();
+    let (shown, counted) = (caches.clone(), caches.clone());
+    metrics.caches(move || counted.reports());
+    let status = move || shown.reports().into_iter().map(CacheStatus::from).collect();
+    let served = Served::start(Endpoints::new().caches(status).metrics(metrics)).await;
+
+    let status: Value = serde_json::from_str(&served.get("/debug/caches").await.1).expect("JSON");
+    assert_eq!(status[0]["kind"], "ConfigMap (v1)");
+    assert_eq!(status[0]["selection"], "all namespaces");
+    assert_eq!(status[0]["counts"]["lists"], 1);
+    let table = served.get("/debug/caches?format=text").await.1;
+    let (head, row) = table.split_once('\n').expect("a head");
+    assert!(
+        head.starts_with("KIND            SELECTION       OBJECTS  BYTES"),
+        "{head}"
+    );
+    assert!(
+        row.starts_with("ConfigMap (v1)  all namespaces  0        0"),
+        "{row}"
+    );
+
+    let families = exposition::parse(&served.get("/metrics").await.1);
+    // The names that the caches' own report has, each with its series.
+    for line in caches.reports()[0].metrics().lines() {
+        let name = line.split('{').next().expect("a name");
+        let sample = &families
+            .get(name)
+            .unwrap_or_else(|| panic!("{name} is missing"))
+            .samples[0];
+        assert_eq!(sample.labels["kind"], "ConfigMap (v1)");
+        assert_eq!(sample.labels["selection"], "all namespaces");
+    }
+    assert!((families["windlass_cache_lists_total"].samples[0].value - 1.0).abs() < f64::EPSILON);
+    served.stop().await;
+    caches.close().await;
+}

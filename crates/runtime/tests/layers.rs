@@ -1,0 +1,337 @@
+//! The client's layers, on a paused clock, over a server that answers from a script.
+
+mod scripted;
+
+use std::{
+    future::pending,
+    io,
+    num::NonZeroU32,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures::future::join_all;
+use http::{Method, Request, StatusCode};
+use http_body_util::BodyExt as _;
+use kube::{Client, client::Body};
+use scripted::{Reply, Scripted, get, request};
+use tokio::time::{Instant, sleep, timeout};
+use tower::service_fn;
+use windlass_runtime::{
+    layers::{ClientOptions, RateLimit, Retries, wrap},
+    metrics::{Format, Metrics},
+};
+
+fn number(number: u32) -> NonZeroU32 {
+    NonZeroU32::new(number).expect("not zero")
+}
+
+fn limited(server: &Scripted, per_second: u32, burst: u32) -> Client {
+    let limit = RateLimit::per_second(number(per_second)).burst(number(burst));
+    let options = ClientOptions {
+        limit: Some(limit),
+        retries: None,
+        metrics: None,
+    };
+    wrap(server.client(), options)
+}
+
+/// How long after `start`, in milliseconds, each request reached the server.
+fn arrivals(server: &Scripted, start: Instant) -> Vec<u128> {
+    let seen = server.seen();
+    seen.iter().map(|seen| (seen.at - start).as_millis()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_burst_goes_at_once_and_the_rest_at_the_rate() {
+    let server = Scripted::new([]);
+    let client = limited(&server, 10, 3);
+    let start = Instant::now();
+    join_all((0..6).map(|_| client.send(get("/version")))).await;
+    assert_eq!(arrivals(&server, start), [0, 0, 0, 100, 200, 300]);
+
+    // After a pause the bucket is full again, and not fuller.
+    sleep(Duration::from_mins(1)).await;
+    let start = Instant::now();
+    join_all((0..5).map(|_| client.send(get("/version")))).await;
+    assert_eq!(arrivals(&server, start)[6..], [0, 0, 0, 100, 200]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_go_in_the_order_in_which_they_came() {
+    let server = Scripted::new([]);
+    let client = limited(&server, 10, 1);
+    let paths: Vec<_> = (0..20).map(|index| format!("/version?{index}")).collect();
+    join_all(paths.iter().map(|path| client.send(get(path)))).await;
+    let seen: Vec<_> = server.seen().iter().map(|seen| seen.uri.clone()).collect();
+    assert_eq!(seen, paths);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_given_up_while_it_waits_takes_no_token() {
+    let server = Scripted::new([]);
+    let client = limited(&server, 1, 1);
+    let start = Instant::now();
+    client.send(get("/version")).await.expect("an answer");
+    let given_up = timeout(Duration::from_millis(300), client.send(get("/version?gone"))).await;
+    assert!(given_up.is_err());
+    client.send(get("/version")).await.expect("an answer");
+    assert_eq!(
+        arrivals(&server, start),
+        [0, 1000],
+        "the second token is the third's"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_needs_no_token() {
+    let server = Scripted::new([]);
+    let client = limited(&server, 1, 1);
+    let start = Instant::now();
+    for _ in 0..3 {
+        client
+            .send(get("/api/v1/pods?watch=true"))
+            .await
+            .expect("an answer");
+    }
+    client
+        .send(get("/api/v1/pods?watch=false"))
+        .await
+        .expect("an answer");
+    client.send(get("/api/v1/pods")).await.expect("an answer");
+    assert_eq!(arrivals(&server, start), [0, 0, 0, 0, 1000]);
+}
+
+fn retrying(server: &Scripted, retries: Retries) -> Client {
+    let options = ClientOptions {
+        retries: Some(retries),
+        ..ClientOptions::default()
+    };
+    wrap(server.client(), options)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_waits_as_long_as_the_server_says_and_is_sent_again_with_its_body() {
+    for status in [429, 503] {
+        let server = Scripted::new([Reply::after(status, "7"), Reply::after(status, "0")]);
+        let client = retrying(&server, Retries::default());
+        let start = Instant::now();
+        let write = request(Method::POST, "/api/v1/namespaces/n/configmaps", "{\"a\":1}");
+        let answer = client.send(write).await.expect("an answer");
+        assert_eq!(answer.status(), StatusCode::OK);
+        assert_eq!(arrivals(&server, start), [0, 7000, 7000]);
+        for seen in server.seen() {
+            assert_eq!(seen.body, "{\"a\":1}");
+            assert_eq!(seen.method, Method::POST);
+            assert_eq!(seen.uri, "/api/v1/namespaces/n/configmaps");
+            assert_eq!(seen.content_type.as_deref(), Some("application/json"));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_server_may_have_done_is_not_done_again() {
+    let table = [
+        (Method::POST, Reply::Status(429), 1),
+        (Method::POST, Reply::Status(503), 1),
+        (Method::POST, Reply::after(504, "1"), 1),
+        (Method::PATCH, Reply::after(500, "1"), 1),
+        (Method::DELETE, Reply::Broken(io::ErrorKind::ConnectionReset), 1),
+        (Method::PUT, Reply::Broken(io::ErrorKind::ConnectionRefused), 1),
+        (Method::POST, Reply::Status(409), 1),
+        (Method::GET, Reply::Status(503), 1),
+        (Method::GET, Reply::after(404, "1"), 1),
+        (Method::GET, Reply::after(429, "soon"), 1),
+        (Method::GET, Reply::Broken(io::ErrorKind::PermissionDenied), 1),
+        // And what is safe, is.
+        (Method::PUT, Reply::after(429, "1"), 2),
+        (Method::GET, Reply::after(504, "1"), 2),
+        (Method::GET, Reply::Broken(io::ErrorKind::ConnectionReset), 2),
+        (Method::GET, Reply::Broken(io::ErrorKind::ConnectionRefused), 2),
+        (Method::GET, Reply::Broken(io::ErrorKind::UnexpectedEof), 2),
+    ];
+    for (method, reply, attempts) in table {
+        let case = format!("{method} {reply:?}");
+        let server = Scripted::new([reply]);
+        let client = retrying(&server, Retries::default());
+        let answer = client.send(request(method, "/api/v1/nodes/x", "{}")).await;
+        assert_eq!(server.seen().len(), attempts, "{case}");
+        let succeeded = answer.is_ok_and(|answer| answer.status() == StatusCode::OK);
+        assert_eq!(succeeded, attempts == 2, "{case}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_refusal_is_the_answer_when_tries_run_out() {
+    let server = Scripted::new((0..9).map(|_| Reply::after(429, "1")));
+    let client = retrying(&server, Retries::at_most(3));
+    let start = Instant::now();
+    let answer = client.send(get("/version")).await.expect("an answer");
+    assert_eq!(answer.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(arrivals(&server, start), [0, 1000, 2000, 3000]);
+    let body = answer.into_body().collect_bytes().await.expect("the body");
+    assert_eq!(body, "429", "its body is still there");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_asks_for_too_much_patience_is_not_waited_for() {
+    for seconds in ["31", "86400", "18446744073709551615"] {
+        let server = Scripted::new([Reply::after(429, seconds)]);
+        let client = retrying(&server, Retries::default());
+        let start = Instant::now();
+        let answer = client.send(get("/version")).await.expect("an answer");
+        assert_eq!(answer.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(start.elapsed(), Duration::ZERO, "{seconds}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_connection_is_tried_again_with_growing_waits() {
+    let server = Scripted::new((0..7).map(|_| Reply::Broken(io::ErrorKind::ConnectionRefused)));
+    let client = retrying(&server, Retries::default());
+    let start = Instant::now();
+    client.send(get("/version")).await.expect("the eighth succeeds");
+    let at = arrivals(&server, start);
+    let waits: Vec<_> = at.windows(2).map(|two| two[1] - two[0]).collect();
+    for (wait, longest) in waits.iter().zip([50, 100, 200, 400, 800, 800, 800]) {
+        assert!((longest / 2..=longest + 1).contains(wait), "{waits:?}");
+    }
+    assert_eq!(waits.len(), 7);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_is_passed_on_untouched() {
+    let server = Scripted::new([Reply::after(429, "1")]);
+    let client = retrying(&server, Retries::default());
+    let answer = client.send(get("/api/v1/pods?watch=1")).await.expect("an answer");
+    assert_eq!(answer.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(server.seen().len(), 1);
+}
+
+/// The answer to a watch never ends: reading it in a layer would hang here.
+#[tokio::test(start_paused = true)]
+async fn an_answer_arrives_frame_by_frame() {
+    let server = Scripted::new([Reply::Endless, Reply::Endless]);
+    let metrics = Metrics::new();
+    let options = ClientOptions {
+        limit: Some(RateLimit::per_second(number(1))),
+        metrics: Some(metrics.requests("server")),
+        ..ClientOptions::default()
+    };
+    let client = wrap(server.client(), options);
+    for path in [
+        "/api/v1/pods?watch=true",
+        "/api/v1/namespaces/n/pods/p/log?follow=true",
+    ] {
+        let answer = timeout(Duration::from_secs(9), client.send(get(path))).await;
+        let mut body = answer.expect("in time").expect("an answer").into_body();
+        let frame = body.frame().await.expect("a frame").expect("data");
+        assert_eq!(frame.into_data().expect("data"), "first");
+    }
+}
+
+/// A refusal whose body never ends holds nothing up: the next attempt is on time.
+#[tokio::test(start_paused = true)]
+async fn a_refusal_without_an_end_does_not_delay_the_next_attempt() {
+    let server = Scripted::new([Reply::EndlessRefusal]);
+    let client = retrying(&server, Retries::default());
+    let start = Instant::now();
+    client.send(get("/version")).await.expect("an answer");
+    assert_eq!(arrivals(&server, start), [0, 1000]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_is_a_stream_is_sent_once() {
+    let server = Scripted::new([Reply::after(429, "1")]);
+    let client = retrying(&server, Retries::default());
+    // A body that came out of another client is such a one.
+    let echo = Client::new(
+        service_fn(|request: Request<Body>| async {
+            Ok::<_, kube::Error>(http::Response::new(request.into_body()))
+        }),
+        "default",
+    );
+    let streamed = echo
+        .send(request(Method::POST, "/", "once"))
+        .await
+        .expect("an echo");
+    let answer = client
+        .send(request(Method::POST, "/api/v1/nodes", "").map(|_| streamed.into_body()))
+        .await
+        .expect("an answer");
+    assert_eq!(answer.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(server.seen().len(), 1);
+    assert_eq!(server.seen()[0].body, "once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_attempt_is_limited_and_counted() {
+    let server = Scripted::new([
+        Reply::after(429, "0"),
+        Reply::Broken(io::ErrorKind::ConnectionReset),
+    ]);
+    let metrics = Metrics::new();
+    let options = ClientOptions {
+        limit: Some(RateLimit::per_second(number(1))),
+        retries: Some(Retries::default()),
+        metrics: Some(metrics.requests("10.0.0.1:443")),
+    };
+    let client = wrap(server.client(), options);
+    let start = Instant::now();
+    client.send(get("/version")).await.expect("an answer");
+    assert_eq!(arrivals(&server, start), [0, 1000, 2000]);
+    let text = metrics.scrape(Format::Prometheus);
+    for code in ["200", "429", "<error>"] {
+        let line =
+            format!(r#"rest_client_requests_total{{code="{code}",host="10.0.0.1:443",method="GET"}} 1"#);
+        assert!(text.lines().any(|found| found == line), "{line} in\n{text}");
+    }
+}
+
+/// What a write fence needs: it is asked for every attempt, at the last moment.
+#[tokio::test(start_paused = true)]
+async fn a_layer_below_sees_every_attempt() {
+    let server = Scripted::new([Reply::after(503, "5")]);
+    let passed = Arc::new(AtomicUsize::new(0));
+    let (inner, counter) = (server.client(), Arc::clone(&passed));
+    let fence = service_fn(move |request: Request<Body>| {
+        let (inner, counter) = (inner.clone(), Arc::clone(&counter));
+        async move {
+            if counter.fetch_add(1, Ordering::Relaxed) > 0 {
+                return Err(kube::Error::Service("the lease is lost".into()));
+            }
+            inner.send(request).await
+        }
+    });
+    let client = wrap(Client::new(fence, "team-a"), ClientOptions::default());
+    let refused = client.send(request(Method::PUT, "/api/v1/nodes/x", "{}")).await;
+    assert!(
+        refused
+            .expect_err("refused")
+            .to_string()
+            .contains("the lease is lost")
+    );
+    assert_eq!(passed.load(Ordering::Relaxed), 2);
+    assert_eq!(
+        server.seen().len(),
+        1,
+        "the second attempt did not get past the fence"
+    );
+    assert_eq!(client.default_namespace(), "team-a");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_given_up_ends_its_retries() {
+    let server = Scripted::new((0..9).map(|_| Reply::after(429, "1")));
+    let client = retrying(&server, Retries::default());
+    let given_up = timeout(Duration::from_millis(1500), client.send(get("/version"))).await;
+    assert!(given_up.is_err());
+    sleep(Duration::from_mins(1)).await;
+    assert_eq!(server.seen().len(), 2);
+    // Nothing else is left behind that would keep the clock from being idle.
+    assert!(timeout(Duration::from_secs(1), pending::<Bytes>()).await.is_err());
+}

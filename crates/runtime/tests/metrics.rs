@@ -1,0 +1,371 @@
+//! What `/metrics` says, read by a parser that forgives nothing.
+
+mod exposition;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    num::NonZeroUsize,
+    sync::Arc,
+    time::Duration,
+};
+
+use exposition::{Kind, parse};
+use http::{Method, StatusCode};
+use tokio::time::sleep;
+use windlass_runtime::metrics::{
+    Ended, Format, Metrics,
+    prometheus_client::metrics::{counter::Counter, family::Family},
+};
+use windlass_workqueue::{Add, Priority, WorkQueue};
+
+/// Metrics of a program with one controller that leads and has made requests.
+fn settings() -> Metrics {
+    let metrics = Metrics::new();
+    metrics.controller("settings", NonZeroUsize::MIN);
+    metrics.queue("settings");
+    metrics.leader("settings").leads();
+    metrics
+        .requests("127.0.0.1:6443")
+        .count(&Method::GET, Some(StatusCode::OK));
+    metrics
+}
+
+#[test]
+fn names_types_labels_and_buckets_are_those_of_controller_runtime() {
+    let ours = parse(&settings().scrape(Format::Prometheus));
+    let theirs = include_str!("data/controller-runtime-metrics.txt");
+    let mut compared = 0;
+    for line in theirs.lines().filter(|line| !line.starts_with('#')) {
+        let [name, kind, labels, bounds] = line.split(' ').collect::<Vec<_>>()[..] else {
+            panic!("name, type, labels, bounds: {line}");
+        };
+        let family = ours.get(name).unwrap_or_else(|| panic!("{name} is missing"));
+        assert_eq!(family.kind.name(), kind, "{name}");
+        let found: BTreeSet<_> = family
+            .samples
+            .iter()
+            .flat_map(|sample| sample.labels.keys())
+            .collect();
+        let found: Vec<_> = found
+            .into_iter()
+            .map(String::as_str)
+            .filter(|label| *label != "le")
+            .collect();
+        assert_eq!(found.join(","), labels.trim_matches('-'), "{name}");
+        let le: Vec<_> = family
+            .samples
+            .iter()
+            .filter_map(|sample| sample.labels.get("le"))
+            .collect();
+        let le: Vec<_> = le.into_iter().map(String::as_str).collect();
+        assert_eq!(le.join(","), bounds.trim_matches('-'), "{name}");
+        compared += 1;
+    }
+    assert_eq!(compared, 24);
+}
+
+/// What both do not have is told apart by its name.
+#[test]
+fn own_names_say_so() {
+    let theirs = include_str!("data/controller-runtime-metrics.txt");
+    let known: BTreeSet<_> = theirs.lines().filter_map(|line| line.split(' ').next()).collect();
+    let own: Vec<_> = parse(&settings().scrape(Format::Prometheus))
+        .into_keys()
+        .filter(|name| !known.contains(name.as_str()) && !name.starts_with("windlass_"))
+        .collect();
+    // The first is client-go's, which controller-runtime forgets to register; the second a retry limit's, which
+    // client-go does not have.
+    assert_eq!(own, ["leader_election_slowpath_total", "workqueue_dropped_total"]);
+}
+
+/// 137, and how errors, panics and timeouts overlap.
+#[test]
+fn each_end_of_a_reconcile_counts_where_controller_runtime_counts_it() {
+    let metrics = Metrics::new();
+    let controller = metrics.controller("settings", NonZeroUsize::new(4).expect("not zero"));
+    let value = |name: &str, labels: &str| {
+        let text = metrics.scrape(Format::Prometheus);
+        let line = format!("controller_runtime_{name}{{controller=\"settings\"{labels}}} ");
+        let found = text.lines().find_map(|found| found.strip_prefix(&*line));
+        found
+            .unwrap_or_else(|| panic!("{line} in\n{text}"))
+            .parse::<u64>()
+            .expect("a number")
+    };
+    let figures = || {
+        [
+            value("reconcile_total", r#",result="success""#),
+            value("reconcile_total", r#",result="requeue""#),
+            value("reconcile_total", r#",result="requeue_after""#),
+            value("reconcile_total", r#",result="error""#),
+            value("reconcile_errors_total", ""),
+            value("terminal_reconcile_errors_total", ""),
+            value("reconcile_panics_total", ""),
+            value("reconcile_timeouts_total", ""),
+        ]
+    };
+    let mut before = figures();
+    assert_eq!(before, [0; 8], "all are there from the start");
+    assert_eq!(value("max_concurrent_reconciles", ""), 4);
+    for (ended, expected) in [
+        (Ended::Done, [1, 0, 0, 0, 0, 0, 0, 0]),
+        (Ended::Requeued, [0, 1, 0, 0, 0, 0, 0, 0]),
+        (Ended::RequeuedAfter, [0, 0, 1, 0, 0, 0, 0, 0]),
+        (Ended::Failed, [0, 0, 0, 1, 1, 0, 0, 0]),
+        (Ended::Terminal, [0, 0, 0, 1, 1, 1, 0, 0]),
+        (Ended::Panicked, [0, 0, 0, 1, 1, 0, 1, 0]),
+        (Ended::TimedOut, [0, 0, 0, 1, 1, 0, 0, 1]),
+    ] {
+        controller.count(ended);
+        let after = figures();
+        let mut more = after;
+        more.iter_mut()
+            .zip(before)
+            .for_each(|(after, before)| *after -= before);
+        assert_eq!(more, expected, "{ended:?}");
+        before = after;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reconcile_is_active_while_it_runs_and_its_time_is_taken() {
+    let metrics = Metrics::new();
+    let controller = metrics.controller("settings", NonZeroUsize::MIN);
+    let line = |line: &str| {
+        metrics
+            .scrape(Format::Prometheus)
+            .lines()
+            .any(|found| found == line)
+    };
+    let active = controller.start();
+    sleep(Duration::from_millis(200)).await;
+    assert!(line(
+        r#"controller_runtime_active_workers{controller="settings"} 1"#
+    ));
+    assert!(line(
+        r#"controller_runtime_reconcile_time_seconds_count{controller="settings"} 0"#
+    ));
+    drop(active);
+    assert!(line(
+        r#"controller_runtime_active_workers{controller="settings"} 0"#
+    ));
+    assert!(line(
+        r#"controller_runtime_reconcile_time_seconds_sum{controller="settings"} 0.2"#
+    ));
+    assert!(line(
+        r#"controller_runtime_reconcile_time_seconds_bucket{controller="settings",le="0.15"} 0"#
+    ));
+    assert!(line(
+        r#"controller_runtime_reconcile_time_seconds_bucket{controller="settings",le="0.2"} 1"#
+    ));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_shows_what_it_does() {
+    let metrics = Metrics::new();
+    let queue = WorkQueue::<&str>::builder()
+        .metrics(metrics.queue("settings"))
+        .build();
+    let asked = queue.clone();
+    metrics.before_scrape(move || asked.report_metrics());
+    let value = |name: &str| {
+        let families = parse(&metrics.scrape(Format::Prometheus));
+        let (name, priority) = name
+            .split_once('@')
+            .map_or((name, None), |(name, at)| (name, Some(at)));
+        let name = format!("workqueue_{name}");
+        let samples = families.values().flat_map(|family| &family.samples);
+        let found: Vec<_> = samples
+            .filter(|sample| sample.name == name)
+            .filter(|sample| priority.is_none_or(|at| sample.labels["priority"] == at))
+            .collect();
+        assert_eq!(found.len(), 1, "{name}");
+        assert_eq!(found[0].labels["name"], "settings");
+        assert_eq!(found[0].labels["controller"], "settings");
+        found[0].value
+    };
+    assert!(value("depth@0").abs() < f64::EPSILON, "there from the start");
+    queue.add("a");
+    for key in ["b", "c"] {
+        let add = Add {
+            priority: Priority::LOW,
+            ..Add::default()
+        };
+        queue.add_with(key, add);
+    }
+    let got = |expected: f64, name: &str| {
+        let value = value(name);
+        assert!((value - expected).abs() < 1e-9, "{name}: {value}, not {expected}");
+    };
+    got(1.0, "depth@0");
+    got(2.0, "depth@-100");
+    got(3.0, "adds_total");
+    sleep(Duration::from_secs(2)).await;
+    let taken = queue.take().await.expect("a key");
+    got(0.0, "depth@0");
+    got(1.0, "queue_duration_seconds_count");
+    got(2.0, "queue_duration_seconds_sum");
+    sleep(Duration::from_secs(3)).await;
+    got(3.0, "unfinished_work_seconds");
+    got(3.0, "longest_running_processor_seconds");
+    taken.done();
+    got(0.0, "unfinished_work_seconds");
+    got(3.0, "work_duration_seconds_sum");
+    got(0.0, "retries_total");
+    got(0.0, "dropped_total");
+}
+
+/// Each priority of an author's own is a series that the scraper keeps for ever.
+#[test]
+fn many_priorities_share_a_series() {
+    let metrics = Metrics::new();
+    let queue = metrics.queue("settings");
+    for priority in 1..=40 {
+        queue.depth(Priority::from(priority), 2);
+    }
+    queue.depth(Priority::from(40), 0);
+    let families = parse(&metrics.scrape(Format::Prometheus));
+    let depths: BTreeMap<_, _> = families["workqueue_depth"]
+        .samples
+        .iter()
+        .map(|sample| (sample.labels["priority"].as_str(), sample.value))
+        .collect();
+    assert_eq!(depths.len(), 26);
+    // 0 to 24 have their own; of the sixteen others one is empty.
+    assert!(
+        (depths["exceeded_cardinality_limit"] - 30.0).abs() < f64::EPSILON,
+        "{depths:?}"
+    );
+    assert!((depths["24"] - 2.0).abs() < f64::EPSILON);
+}
+
+#[test]
+fn label_values_survive_whatever_they_hold() {
+    let metrics = Metrics::new();
+    let family = Family::<[(&str, String); 1], Counter>::default();
+    let odd = [
+        "a\"b",
+        "a\\",
+        "a\nb",
+        "\\\"",
+        "a{le=\"1\"} 5",
+        "# EOF",
+        "grüß, gott",
+        "",
+    ];
+    for value in odd {
+        family.get_or_create(&[("odd", value.to_owned())]).inc();
+    }
+    metrics.register(|registry| registry.register("odd", "Odd", family));
+    let families = parse(&metrics.scrape(Format::Prometheus));
+    let found: BTreeSet<_> = families["odd_total"]
+        .samples
+        .iter()
+        .map(|sample| sample.labels["odd"].as_str())
+        .collect();
+    assert_eq!(found, BTreeSet::from(odd));
+}
+
+#[test]
+fn open_metrics_says_the_same() {
+    let metrics = settings();
+    let plain = parse(&metrics.scrape(Format::Prometheus));
+    let open = metrics.scrape(Format::OpenMetrics);
+    let body = open.strip_suffix("# EOF\n").expect("it ends with EOF");
+    let open = parse(body);
+    let changing = |name: &str| name.starts_with("process_");
+    for (name, family) in &plain {
+        let base = match family.kind {
+            Kind::Counter => name.strip_suffix("_total").expect("a counter's suffix"),
+            _ => name,
+        };
+        let other = open.get(base).unwrap_or_else(|| panic!("{base} is missing"));
+        assert_eq!(other.samples.len(), family.samples.len(), "{name}");
+        if !changing(name) {
+            let sum = |samples: &[exposition::Sample]| samples.iter().map(|sample| sample.value).sum::<f64>();
+            assert!(
+                (sum(&other.samples) - sum(&family.samples)).abs() < 1e-9,
+                "{name}"
+            );
+        }
+    }
+    assert_eq!(open.len(), plain.len());
+}
+
+#[test]
+fn two_scrapes_of_the_same_are_the_same() {
+    let metrics = Metrics::new();
+    for name in ["b", "c", "a", "e", "d"] {
+        metrics.controller(name, NonZeroUsize::MIN);
+    }
+    let steady = || {
+        let text = metrics.scrape(Format::Prometheus);
+        let lines = text.lines().filter(|line| !line.contains("process_"));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let other = Metrics::new();
+    for name in ["e", "d", "c", "b", "a"] {
+        other.controller(name, NonZeroUsize::MIN);
+    }
+    let text = other.scrape(Format::Prometheus);
+    let lines: Vec<_> = text.lines().filter(|line| !line.contains("process_")).collect();
+    assert_eq!(steady(), lines);
+}
+
+#[test]
+fn what_a_client_accepts_decides_the_format() {
+    // The second is what Prometheus 3 sends.
+    for (accept, format) in [
+        ("", Format::Prometheus),
+        (
+            "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,\
+             application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,\
+             text/plain;version=0.0.4;q=0.3,*/*;q=0.2",
+            Format::OpenMetrics,
+        ),
+        ("text/html, */*", Format::Prometheus),
+        (
+            "text/plain, application/openmetrics-text;q=0.5",
+            Format::Prometheus,
+        ),
+        ("application/openmetrics-text;q=0", Format::Prometheus),
+        ("application/openmetrics-text", Format::OpenMetrics),
+    ] {
+        assert_eq!(Format::accepted(accept), format, "{accept}");
+    }
+}
+
+#[test]
+fn the_process_tells_its_own_figures() {
+    let families = parse(&Metrics::new().scrape(Format::Prometheus));
+    let value = |name: &str| families[name].samples[0].value;
+    assert!(value("process_resident_memory_bytes") > 1e5);
+    assert!(value("process_open_fds") >= 3.0);
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let age = now.expect("after 1970").as_secs_f64() - value("process_start_time_seconds");
+    assert!((-2.0..3600.0).contains(&age), "started {age} s ago");
+}
+
+#[test]
+fn workers_that_count_at_once_lose_nothing() {
+    let metrics = Metrics::new();
+    let controller = Arc::new(metrics.controller("settings", NonZeroUsize::MIN));
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..5000 {
+                    drop(controller.start());
+                    controller.count(Ended::Done);
+                }
+            });
+        }
+    });
+    let text = metrics.scrape(Format::Prometheus);
+    for line in [
+        r#"controller_runtime_reconcile_total{controller="settings",result="success"} 20000"#,
+        r#"controller_runtime_reconcile_time_seconds_count{controller="settings"} 20000"#,
+        r#"controller_runtime_active_workers{controller="settings"} 0"#,
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} in\n{text}");
+    }
+}

@@ -1,0 +1,73 @@
+//! Endpoints on a socket, asked by a client that knows nothing of the server's libraries.
+
+#![allow(dead_code, reason = "each test binary uses a part")]
+
+use std::net::SocketAddr;
+
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    sync::oneshot,
+    task::JoinHandle,
+};
+use windlass_runtime::serving::{Endpoints, Listener};
+
+/// Endpoints on a port of their own, until told to stop.
+pub(crate) struct Served {
+    pub(crate) address: SocketAddr,
+    stop: oneshot::Sender<()>,
+    serving: JoinHandle<()>,
+}
+
+impl Served {
+    pub(crate) async fn start(endpoints: Endpoints) -> Self {
+        let listener = Listener::bind("127.0.0.1:0", "--listen")
+            .await
+            .expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        let (stop, stopped) = oneshot::channel();
+        let serving = tokio::spawn(listener.serve(endpoints, async { drop(stopped.await) }));
+        Self {
+            address,
+            stop,
+            serving,
+        }
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> (u16, String) {
+        let answer = self.ask("GET", path, "").await;
+        (answer.status, answer.body)
+    }
+
+    pub(crate) async fn ask(&self, method: &str, path: &str, headers: &str) -> Answer {
+        let mut stream = TcpStream::connect(self.address).await.expect("it listens");
+        let request = format!("{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}\r\n");
+        stream.write_all(request.as_bytes()).await.expect("it reads");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.expect("it answers");
+        Answer::parse(&answer)
+    }
+
+    pub(crate) async fn stop(self) {
+        let _ = self.stop.send(());
+        self.serving.await.expect("it does not panic");
+    }
+}
+
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: String,
+}
+
+impl Answer {
+    fn parse(text: &str) -> Self {
+        let (head, body) = text.split_once("\r\n\r\n").expect("a head");
+        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+        Self {
+            status: status.expect("a status"),
+            head: head.to_lowercase(),
+            body: body.to_owned(),
+        }
+    }
+}
