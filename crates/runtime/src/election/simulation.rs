@@ -335,7 +335,7 @@ fn no_schedule_makes_two_writers_and_somebody_leads_in_the_end() {
             let seed = seed.parse().expect("ELECTION_SEED is a number");
             seed..=seed
         }
-        Err(_) => 1..=3000,
+        Err(_) => 1..=2000,
     };
     let mut terms = 0;
     for seed in seeds {
@@ -354,6 +354,5 @@ fn no_schedule_makes_two_writers_and_somebody_leads_in_the_end() {
             Err(_) => panic!("repeat this schedule with ELECTION_SEED={seed}"),
         }
     }
-    println!("terms {terms}");
     assert!(terms > 5, "schedules without a change of leaders prove nothing");
 }
