@@ -137,10 +137,12 @@ impl Election {
 
     /// One request, or one wait.
     async fn step(&mut self) {
-        let now = Instant::now();
+        let (now, was_leading) = (Instant::now(), self.elector.is_leading());
         let step = self.elector.next(now, Timestamp::now());
         self.publish();
         let ask = match step {
+            // The caller wants to know of a loss at once.
+            Step::Wait(_) if was_leading && !self.elector.is_leading() => return,
             Step::Wait(until) => return sleep_until(until).await,
             Step::Ask(ask) => ask,
         };

@@ -33,6 +33,8 @@ mod elector;
 mod fence;
 mod record;
 #[cfg(test)]
+mod rules;
+#[cfg(test)]
 mod simulation;
 mod status;
 

@@ -114,8 +114,10 @@ struct World {
     agenda: BinaryHeap<Reverse<(u64, u64)>>,
     events: BTreeMap<u64, Event>,
     planned: u64,
-    /// The last term that anybody led in, and who.
-    last: Option<(Epoch, String)>,
+    /// The last term that anybody led in.
+    epoch: Option<Epoch>,
+    /// Who leads in it, as far as they know.
+    leader: Option<usize>,
     terms: u64,
 }
 
@@ -129,7 +131,8 @@ impl World {
             agenda: BinaryHeap::new(),
             events: BTreeMap::new(),
             planned: 0,
-            last: None,
+            epoch: None,
+            leader: None,
             terms: 0,
         };
         for at in 0..world.rng.usize(2..=5) {
@@ -222,6 +225,10 @@ impl World {
         let candidate = &mut self.candidates[who];
         let clock = candidate.clock(self.now);
         let step = candidate.elector.next(clock, wall);
+        if !candidate.elector.is_leading() {
+            self.term_ends(who);
+        }
+        let candidate = &mut self.candidates[who];
         let ask = match step {
             Step::Wait(until) => return self.wake_at(who, until),
             Step::Ask(ask) => ask,
@@ -264,6 +271,7 @@ impl World {
     }
 
     fn leave(&mut self, who: usize, departure: Departure) {
+        self.term_ends(who);
         let newcomer = self.newcomer();
         let mut left = std::mem::replace(&mut self.candidates[who], newcomer);
         self.plan(self.now, Event::Wake(who));
@@ -283,28 +291,32 @@ impl World {
 
     /// A fence opens, or stays open, only when an answer arrives: if no other is open then, no two ever are.
     fn judge(&mut self, who: usize) {
-        if !self.candidates[who].may_write(self.now) {
-            return;
-        }
-        let writers = self.candidates.iter().filter(|other| other.may_write(self.now));
-        assert_eq!(
-            writers.count(),
-            1,
-            "two writers at {} s",
-            self.now / 1_000_000_000
-        );
         let candidate = &self.candidates[who];
-        let Some(epoch) = candidate.elector.leadership().epoch() else {
-            return;
-        };
-        let term = (epoch, format!("{who} {:?}", candidate.origin));
-        if self.last.as_ref() == Some(&term) {
-            return;
+        let may_write = candidate.may_write(self.now);
+        let leads = candidate.elector.leadership().epoch().filter(|_| may_write);
+        if may_write {
+            let writers = self.candidates.iter().filter(|other| other.may_write(self.now));
+            assert_eq!(
+                writers.count(),
+                1,
+                "two writers at {} s",
+                self.now / 1_000_000_000
+            );
         }
-        let before = self.last.as_ref().map(|(epoch, _)| *epoch);
-        assert!(before < Some(epoch), "term {epoch} after {before:?}");
-        self.last = Some(term);
-        self.terms += 1;
+        let Some(epoch) = leads else {
+            return self.term_ends(who);
+        };
+        if self.leader != Some(who) {
+            assert!(self.epoch < Some(epoch), "term {epoch} after {:?}", self.epoch);
+            self.terms += 1;
+        }
+        (self.leader, self.epoch) = (Some(who), Some(epoch));
+    }
+
+    fn term_ends(&mut self, who: usize) {
+        if self.leader == Some(who) {
+            self.leader = None;
+        }
     }
 
     /// How long a message is on its way; `None` if it is lost.
