@@ -27,6 +27,7 @@ mod clock;
 mod conditions;
 mod control;
 mod controller;
+mod election;
 mod error;
 mod install;
 pub mod events;
@@ -53,6 +54,11 @@ pub use clock::Clock;
 pub use conditions::{Conditions, Finding};
 pub use control::ControllerError;
 pub use controller::{Controller, Undecided};
+pub use controller::{Controller, ControllerError, Undecided};
+pub use election::{
+    Election, ElectionConfig, ElectionConfigError, ElectionError, ElectionStatus, Epoch, Fence, FenceError,
+    FenceLayer, Fenced, Leadership, OnLoss, Overdue, is_fenced,
+};
 pub use error::Error;
 pub use install::{Install, InstallError};
 pub use manager::{Manager, ManagerError};
