@@ -1,43 +1,144 @@
 //! What one controller is doing right now, for people who ask.
 
-use std::collections::HashMap;
+use std::{
+    collections::HashMap,
+    num::NonZeroUsize,
+    sync::{Arc, OnceLock},
+};
 
 use parking_lot::Mutex;
-use tokio::time::Instant;
+use tokio::{sync::watch, time::Instant};
 use windlass_cache::ObjectKey;
+use windlass_workqueue::WorkQueue;
 
-use crate::reconcile::ReconcileId;
+use crate::{
+    outcomes::Outcomes,
+    reconcile::ReconcileId,
+    serving::{self, ControllerState, ControllerStatus, OutcomeCounts},
+};
 
 /// Failing objects that are remembered with their reason; of more than that only the number is known.
 const FAILING: usize = 1_000;
 
-/// Written by the workers, read by whoever asks. Both parts are bounded: what runs by the number of workers, what
-/// fails by [`FAILING`].
-#[derive(Default)]
+/// Written by the controller and its workers, read by whoever asks. What it holds is bounded: what runs by the number of
+/// workers, what fails by [`FAILING`].
 pub(crate) struct Board {
+    workers: NonZeroUsize,
+    outcomes: Arc<Outcomes>,
+    state: watch::Sender<ControllerState>,
+    /// From when it runs.
+    queue: OnceLock<WorkQueue<ObjectKey>>,
     running: Mutex<Vec<Running>>,
     failing: Mutex<HashMap<ObjectKey, Failing>>,
 }
 
 /// A reconcile that has not ended.
 #[derive(Clone, Debug)]
-pub(crate) struct Running {
-    pub(crate) key: ObjectKey,
-    pub(crate) id: ReconcileId,
-    pub(crate) since: Instant,
+struct Running {
+    key: ObjectKey,
+    id: ReconcileId,
+    since: Instant,
 }
 
 /// An object whose last reconcile failed.
 #[derive(Clone, Debug)]
-pub(crate) struct Failing {
+struct Failing {
     /// In a row.
-    pub(crate) failures: u32,
-    pub(crate) error: String,
+    failures: u32,
+    error: String,
     /// `None`: not before the object changes.
-    pub(crate) retry_at: Option<Instant>,
+    retry_at: Option<Instant>,
 }
 
 impl Board {
+    pub(crate) fn new(workers: NonZeroUsize, outcomes: Arc<Outcomes>) -> Self {
+        Self {
+            workers,
+            outcomes,
+            state: watch::Sender::new(ControllerState::Starting),
+            queue: OnceLock::new(),
+            running: Mutex::default(),
+            failing: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn is(&self, state: ControllerState) {
+        self.state.send_replace(state);
+    }
+
+    /// One of the kinds that it waits for is there.
+    pub(crate) fn synced(&self, kind: &str) {
+        self.state.send_modify(|state| {
+            if let ControllerState::Syncing { waiting_for } = state
+                && let Some(at) = waiting_for.iter().position(|waiting| waiting == kind)
+            {
+                waiting_for.remove(at);
+            }
+        });
+    }
+
+    pub(crate) fn works_on(&self, queue: &WorkQueue<ObjectKey>) {
+        // A controller runs once.
+        let _ = self.queue.set(queue.clone());
+    }
+
+    /// Returns when its caches are complete. Cancellation-safe.
+    pub(crate) async fn ready(&self) {
+        let mut state = self.state.subscribe();
+        // The sender is here.
+        let _ = state.wait_for(|state| is_ready(state)).await;
+    }
+
+    /// Why it is not ready; `None` if it is.
+    pub(crate) fn unready(&self, name: &str) -> Option<String> {
+        let state = self.state.borrow();
+        match &*state {
+            state if is_ready(state) => None,
+            ControllerState::Syncing { waiting_for } => Some(format!(
+                "controller `{name}` waits for {}",
+                waiting_for.join(", ")
+            )),
+            _ => Some(format!("controller `{name}` has not started")),
+        }
+    }
+
+    /// All of it.
+    pub(crate) fn status(&self, name: &str) -> ControllerStatus {
+        let seconds = |since: Instant| since.elapsed().as_secs_f64();
+        let now = Instant::now();
+        let running = self.running().into_iter().map(|running| serving::Running {
+            key: running.key.to_string(),
+            id: running.id.to_string(),
+            seconds: seconds(running.since),
+        });
+        let failing = self.failing().into_iter().map(|(key, failing)| serving::Failing {
+            key: key.to_string(),
+            failures: failing.failures,
+            last_error: failing.error,
+            retry_in_seconds: failing
+                .retry_at
+                .map(|at| at.saturating_duration_since(now).as_secs_f64()),
+        });
+        let queue = self.queue.get();
+        ControllerStatus {
+            name: name.to_owned(),
+            state: self.state.borrow().clone(),
+            workers: self.workers.get(),
+            queued: queue.map_or(0, WorkQueue::len),
+            delayed: queue.map_or(0, WorkQueue::delayed),
+            running: running.collect(),
+            failing: failing.collect(),
+            outcomes: OutcomeCounts {
+                done: self.outcomes.done(),
+                requeued: self.outcomes.requeued(),
+                failed: self.outcomes.failed(),
+                terminal: self.outcomes.terminal(),
+                panicked: self.outcomes.panicked(),
+                timed_out: self.outcomes.timed_out(),
+            },
+        }
+    }
+
     /// Something runs until what this returns is dropped.
     pub(crate) fn start(&self, key: &ObjectKey, id: ReconcileId) -> Entry<'_> {
         let (key, since) = (key.clone(), Instant::now());
@@ -69,14 +170,14 @@ impl Board {
     }
 
     /// What runs, longest first.
-    pub(crate) fn running(&self) -> Vec<Running> {
+    fn running(&self) -> Vec<Running> {
         let mut running = self.running.lock().clone();
         running.sort_by_key(|running| running.since);
         running
     }
 
     /// What fails, by key.
-    pub(crate) fn failing(&self) -> Vec<(ObjectKey, Failing)> {
+    fn failing(&self) -> Vec<(ObjectKey, Failing)> {
         let failing = self.failing.lock();
         let mut failing: Vec<_> = failing
             .iter()
@@ -85,6 +186,10 @@ impl Board {
         failing.sort_by(|a, b| a.0.cmp(&b.0));
         failing
     }
+}
+
+fn is_ready(state: &ControllerState) -> bool {
+    !matches!(state, ControllerState::Starting | ControllerState::Syncing { .. })
 }
 
 /// The line of one reconcile; also one that is aborted takes it off.

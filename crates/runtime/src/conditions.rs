@@ -88,6 +88,11 @@ impl Finding {
         self
     }
 
+    /// The type of the condition.
+    pub fn kind(&self) -> &str {
+        &self.kind
+    }
+
     fn new(kind: String, status: &'static str, reason: String) -> Self {
         Self {
             kind,

@@ -12,9 +12,13 @@ use windlass_cache::{Cacheable, Caches, Lister, ObjectKey, Query, Selection, Syn
 use windlass_workqueue::{Add, Priority, WorkQueue};
 
 use crate::{
+    board::Board,
     controller::Controller,
+    events::Recorder,
     listers::Listers,
+    metrics::Metrics,
     reconcile::{Reconciler, World},
+    serving::ControllerState,
     source::{Anywhere, Boxed, Declared, Pump, Ready, Source},
     stop::{Phase, Stop},
     terms::Terms,
@@ -47,6 +51,9 @@ pub(crate) struct Env {
     /// When this controller may reconcile.
     pub(crate) terms: Terms,
     pub(crate) stop: Stop,
+    pub(crate) recorder: Recorder,
+    pub(crate) metrics: Metrics,
+    pub(crate) board: Arc<Board>,
 }
 
 /// The tasks that fill a controller's queue.
@@ -97,7 +104,10 @@ impl<K: Cacheable + Resource<DynamicType: Send + Sync>, R: Reconciler> Controlle
             ..
         } = self;
         let mut stop = env.stop.clone();
-        let queue = options.queue.build();
+        let queue = options.queue.metrics(env.metrics.queue(&name)).build();
+        env.board.works_on(&queue);
+        let measured = queue.clone();
+        env.metrics.before_scrape(move || measured.report_metrics());
         let (mut pumps, waits) = start(declared, &env, options.anywhere.as_ref(), &queue);
         tracing::info!(controller = name, "waiting for caches");
         let ready = tokio::select! {
@@ -114,20 +124,27 @@ impl<K: Cacheable + Resource<DynamicType: Send + Sync>, R: Reconciler> Controlle
                 let own = listers.get::<K>(&kind).ok().cloned();
                 let everything = queue_all(own.clone(), queue.clone());
                 let work = Arc::new(Work {
-                    world: Arc::new(World {
-                        writer: Writer::new(env.caches.client().clone(), name.as_str()),
-                        listers,
-                        queue: queue.clone(),
-                    }),
+                    listers: Arc::new(listers),
+                    queue: queue.clone(),
                     reconciler,
                     timeout: options.timeout,
                     outcomes: options.outcomes,
-                    board: Arc::default(),
+                    metrics: env.metrics.controller(&name, options.concurrency),
+                    board: Arc::clone(&env.board),
                     readable: Box::new(move |key| {
                         own.as_ref().map_or(Ok(()), |own| own.try_get(key).map(drop))
                     }),
                 });
-                serve(options.concurrency.get(), &work, env, &mut pumps, everything).await
+                let component = options.component.unwrap_or(name.clone());
+                serve(
+                    options.concurrency.get(),
+                    &work,
+                    &component,
+                    env,
+                    &mut pumps,
+                    everything,
+                )
+                .await
             }
         };
         queue.close();
@@ -150,16 +167,25 @@ fn start(
         endless: JoinSet::new(),
         ending: JoinSet::new(),
     };
-    let mut waits = Vec::new();
+    let (mut waits, mut waiting_for) = (Vec::new(), Vec::new());
     for declare in declared {
-        let Source { pump, ready } = declare(&env.caches, &env.selection, anywhere.cloned());
-        waits.extend(ready.map(|ready| ready()));
+        let Source { kind, pump, ready } = declare(&env.caches, &env.selection, anywhere.cloned());
+        if let Some(ready) = ready {
+            let (board, kind) = (Arc::clone(&env.board), kind.unwrap_or_default());
+            waiting_for.push(kind.clone());
+            waits.push(Box::pin(async move {
+                let ready = ready().await?;
+                board.synced(&kind);
+                Ok(ready)
+            }) as Wait);
+        }
         match pump {
             Some(Pump::Endless(pump)) => drop(pumps.endless.spawn(pump(queue.clone()))),
             Some(Pump::Ending(pump)) => drop(pumps.ending.spawn(pump(queue.clone()))),
             None => {}
         }
     }
+    env.board.is(ControllerState::Syncing { waiting_for });
     (pumps, waits)
 }
 
@@ -180,16 +206,24 @@ async fn within<T>(
 async fn serve<R: Reconciler>(
     workers: usize,
     work: &Arc<Work<R>>,
+    component: &str,
     env: Env,
     pumps: &mut Pumps,
     queue_all: impl Fn(),
 ) -> Result<(), ControllerError> {
-    let name = &work.world.listers.controller;
+    let name = &work.listers.controller;
     let Env {
-        mut terms, mut stop, ..
+        caches,
+        mut terms,
+        mut stop,
+        recorder,
+        board,
+        ..
     } = env;
+    let recorder = recorder.source(component);
     let mut first = true;
     loop {
+        board.is(ControllerState::Standby);
         let mut term = tokio::select! {
             biased;
             () = stop.requested() => return Ok(()),
@@ -200,16 +234,24 @@ async fn serve<R: Reconciler>(
             // What was settled in an earlier term may have been unsettled by others since.
             queue_all();
         }
+        board.is(ControllerState::Running);
         tracing::info!(
             controller = name,
             workers,
-            epoch = term.number(),
+            epoch = term.epoch().map(|epoch| epoch.0),
             "starting workers"
         );
+        let world = Arc::new(World {
+            writer: Writer::new(term.client(caches.client().clone()), component),
+            recorder: recorder.clone(),
+            listers: Arc::clone(&work.listers),
+            queue: work.queue.clone(),
+            epoch: term.epoch(),
+        });
         let (switch, halted) = Stop::new();
         let mut running = JoinSet::new();
         for _ in 0..workers {
-            running.spawn(Arc::clone(work).run(halted.clone(), term.number()));
+            running.spawn(Arc::clone(work).run(Arc::clone(&world), halted.clone()));
         }
         let ended = tokio::select! {
             biased;
@@ -217,10 +259,11 @@ async fn serve<R: Reconciler>(
             failed = pumps.failed() => Some(Err(failed)),
             () = term.lost() => None,
         };
+        board.is(ControllerState::Stopping);
         switch.throw(Phase::Finishing);
         tracing::info!(
             controller = name,
-            running = work.world.queue.running(),
+            running = work.queue.running(),
             "stopping workers"
         );
         tokio::select! {
@@ -253,6 +296,7 @@ pub(crate) struct Prepared {
     pub(crate) name: String,
     /// Only the leader reconciles.
     pub(crate) led: bool,
+    pub(crate) board: Arc<Board>,
     pub(crate) run: Run,
 }
 
@@ -263,6 +307,10 @@ impl<K: Cacheable + Resource<DynamicType: Send + Sync>, R: Reconciler> From<Cont
         Self {
             name: controller.name.clone(),
             led: controller.options.led,
+            board: Arc::new(Board::new(
+                controller.options.concurrency,
+                Arc::clone(&controller.options.outcomes),
+            )),
             run: Box::new(move |env| Box::pin(controller.run(env))),
         }
     }

@@ -65,6 +65,7 @@ pub(crate) struct Options {
     pub(crate) queue: Builder<ObjectKey>,
     pub(crate) anywhere: Option<Anywhere>,
     pub(crate) led: bool,
+    pub(crate) component: Option<String>,
     pub(crate) outcomes: Arc<Outcomes>,
 }
 
@@ -104,6 +105,7 @@ impl<K: Cacheable + Resource<DynamicType: Clone + Send + Sync>> Controller<K> {
                 queue: WorkQueue::builder(),
                 anywhere: None,
                 led: true,
+                component: None,
                 outcomes: Arc::default(),
             },
             reconciler: Undecided(()),
@@ -228,6 +230,13 @@ impl<K: Cacheable, R> Controller<K, R> {
     /// Default: with leader election, only the leader reconciles.
     pub fn on_every_replica(mut self) -> Self {
         self.options.led = false;
+        self
+    }
+
+    /// Who its writes and events come from: the field manager, and what `kubectl describe` shows as the source.
+    /// Default: the controller's name.
+    pub fn component(mut self, name: impl Into<String>) -> Self {
+        self.options.component = Some(name.into());
         self
     }
 

@@ -29,8 +29,8 @@ mod control;
 mod controller;
 mod election;
 mod error;
-mod install;
 pub mod events;
+mod install;
 pub mod layers;
 mod listers;
 mod manager;
@@ -54,14 +54,13 @@ pub use clock::Clock;
 pub use conditions::{Conditions, Finding};
 pub use control::ControllerError;
 pub use controller::{Controller, Undecided};
-pub use controller::{Controller, ControllerError, Undecided};
 pub use election::{
     Election, ElectionConfig, ElectionConfigError, ElectionError, ElectionStatus, Epoch, Fence, FenceError,
     FenceLayer, Fenced, Leadership, OnLoss, Overdue, is_fenced,
 };
 pub use error::Error;
 pub use install::{Install, InstallError};
-pub use manager::{Manager, ManagerError};
+pub use manager::{Manager, ManagerError, TaskContext};
 pub use outcomes::{Outcome, Outcomes};
 pub use predicate::Predicate;
 pub use reconcile::{Action, Context, ReconcileId, Reconciler, Request};

@@ -6,7 +6,7 @@ use kube::{Client, Resource};
 use windlass_cache::{Cacheable, Lister, ObjectKey};
 use windlass_workqueue::{Priority, WorkQueue};
 
-use crate::{error::Error, listers::Listers, stop::Stop, writer::Writer};
+use crate::{election::Epoch, error::Error, events::Recorder, listers::Listers, stop::Stop, writer::Writer};
 
 /// Brings the world closer to what one object asks for.
 ///
@@ -110,14 +110,15 @@ pub struct Context {
     pub(crate) id: ReconcileId,
     /// Of the term in which it runs.
     pub(crate) stop: Stop,
-    pub(crate) epoch: Option<u64>,
 }
 
-/// What the reconciles of one controller share.
+/// What the reconciles of one controller share, in one term of leadership.
 pub(crate) struct World {
     pub(crate) writer: Writer,
-    pub(crate) listers: Listers,
+    pub(crate) recorder: Recorder,
+    pub(crate) listers: Arc<Listers>,
     pub(crate) queue: WorkQueue<ObjectKey>,
+    pub(crate) epoch: Option<Epoch>,
 }
 
 impl Context {
@@ -130,6 +131,11 @@ impl Context {
     /// Writes with the controller's name as field manager, through the same client.
     pub fn writer(&self) -> &Writer {
         &self.world.writer
+    }
+
+    /// Records events about objects; it never fails and never waits.
+    pub fn recorder(&self) -> &Recorder {
+        &self.world.recorder
     }
 
     /// Reads a kind that the controller declared: its own, or one that it owns, watches or reads.
@@ -147,6 +153,12 @@ impl Context {
     /// The id of this reconcile; it is in the span of every log line too.
     pub fn id(&self) -> ReconcileId {
         self.id
+    }
+
+    /// Which term of leadership this is, to fence writes to the world outside the API: later leaders have greater ones.
+    /// `None` without leader election.
+    pub fn epoch(&self) -> Option<Epoch> {
+        self.world.epoch
     }
 
     /// Whether the object was queued again while this reconcile runs: what it has read may be stale, and it may want to

@@ -27,6 +27,8 @@ pub(crate) type Anywhere = Arc<dyn Fn(Option<&Meta>, &Meta) -> bool + Send + Syn
 
 /// A kind whose watch has started, or a stream.
 pub(crate) struct Source {
+    /// The kind's name; `None` for a stream.
+    pub(crate) kind: Option<String>,
     /// Puts keys into the queue until the source ends. `None` for a kind that is only read.
     pub(crate) pump: Option<Pump>,
     /// Waits until the kind can be read. `None` for what cannot be.
@@ -89,6 +91,7 @@ where
             role,
             ..
         } = watch;
+        let kind = Some(cache.kind().kind.clone());
         let by_owner = matches!(role, Role::Controlled).then(|| cache.index(IndexBy::owner()));
         let announce = move |lister: Lister<K>| -> Ready {
             Box::new(move |listers| {
@@ -100,6 +103,7 @@ where
         };
         if matches!(role, Role::Read) {
             return Source {
+                kind,
                 pump: None,
                 ready: Some(Box::new(move || {
                     Box::pin(async move { Ok(announce(synced(&cache).await?)) })
@@ -117,6 +121,7 @@ where
         let subscription = cache.subscribe();
         let mut handled = subscription.synced();
         Source {
+            kind,
             pump: Some(Pump::Endless(Box::new(move |queue| {
                 Box::pin(pump(subscription, sieve, concerns, queue))
             }))),
@@ -134,6 +139,7 @@ where
 /// Keys that come from outside the API. A stream that ends is no error.
 pub(crate) fn stream(keys: impl Stream<Item = ObjectKey> + Send + 'static) -> Declared {
     Box::new(move |_, _, _| Source {
+        kind: None,
         pump: Some(Pump::Ending(Box::new(move |queue| {
             Box::pin(keys.for_each(move |key| {
                 queue.add(key);
@@ -254,7 +260,7 @@ mod tests {
         server.put(CONFIG_MAPS, config_map("a", ""));
         let caches = Caches::new(server.client());
         let declared = declare(Watch::<ConfigMap>::new().itself(), &owner::<ConfigMap>());
-        let Source { pump, ready } = declared(&caches, &Selection::all(), None);
+        let Source { pump, ready, .. } = declared(&caches, &Selection::all(), None);
         let (queue, mut ready) = (WorkQueue::new(), ready.expect("it can be read")());
         let early = tokio::time::timeout(Duration::from_mins(1), &mut ready).await;
         assert!(early.is_err(), "ready before anything was queued");

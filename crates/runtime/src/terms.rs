@@ -2,26 +2,26 @@
 
 use tokio::{sync::watch, time::Instant};
 
-/// A term of leadership, by its number.
-pub(crate) type Number = u64;
-
-/// Who leads, as the election sees it. `None`: not this process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Lead {
-    pub(crate) number: Number,
-    /// Until when nobody else can lead, unless it is renewed.
-    pub(crate) until: Instant,
-}
+use crate::election::{Epoch, Fence, Leadership};
 
 /// Gives the terms, one after the other.
 #[derive(Clone)]
-pub(crate) struct Terms(Option<watch::Receiver<Option<Lead>>>);
+pub(crate) struct Terms(Option<Elected>);
+
+#[derive(Clone)]
+struct Elected {
+    leadership: watch::Receiver<Leadership>,
+    fence: Fence,
+}
 
 /// One term, from its beginning to the end of its lease.
-pub(crate) struct Term {
-    /// `None` without an election: the term never ends.
-    lead: Option<Lead>,
-    leads: Option<watch::Receiver<Option<Lead>>>,
+pub(crate) struct Term(Option<Led>);
+
+struct Led {
+    epoch: Epoch,
+    /// Until when nobody else can lead, unless it is renewed.
+    until: Instant,
+    elected: Elected,
 }
 
 impl Terms {
@@ -30,55 +30,60 @@ impl Terms {
         Self(None)
     }
 
-    /// The terms that an election gives.
-    pub(crate) fn elected(leads: watch::Receiver<Option<Lead>>) -> Self {
-        Self(Some(leads))
+    /// The terms that an election gives, with writes behind its fence.
+    pub(crate) fn elected(leadership: watch::Receiver<Leadership>, fence: Fence) -> Self {
+        Self(Some(Elected { leadership, fence }))
     }
 
     /// Returns when a term begins, or has begun. Cancellation-safe.
     pub(crate) async fn next(&mut self) -> Term {
-        let Some(leads) = &mut self.0 else {
-            return Term {
-                lead: None,
-                leads: None,
-            };
+        let Some(elected) = &mut self.0 else {
+            return Term(None);
         };
-        // An error means that the election is over, and that nobody will be told anything again.
-        let began = leads.wait_for(Option::is_some).await.map(|lead| *lead);
-        let Ok(lead) = began else {
-            return std::future::pending().await;
-        };
-        Term {
-            lead,
-            leads: Some(leads.clone()),
+        loop {
+            let now = elected.leadership.borrow_and_update().clone();
+            if let Leadership::Leader { epoch, valid_until } = now {
+                return Term(Some(Led {
+                    epoch,
+                    until: valid_until,
+                    elected: elected.clone(),
+                }));
+            }
+            if elected.leadership.changed().await.is_err() {
+                // The election is over, and nobody will be told anything again.
+                return std::future::pending().await;
+            }
         }
-    }
-
-    /// Whether it is the leader, where there is an election.
-    pub(crate) fn is_leading(&self) -> Option<bool> {
-        self.0.as_ref().map(|leads| leads.borrow().is_some())
     }
 }
 
 impl Term {
     /// Its number; `None` without an election.
-    pub(crate) fn number(&self) -> Option<Number> {
-        self.lead.map(|lead| lead.number)
+    pub(crate) fn epoch(&self) -> Option<Epoch> {
+        self.0.as_ref().map(|led| led.epoch)
+    }
+
+    /// The client, for writes of this term and no other.
+    pub(crate) fn client(&self, client: kube::Client) -> kube::Client {
+        match &self.0 {
+            None => client,
+            Some(led) => led.elected.fence.client_of(client, led.epoch),
+        }
     }
 
     /// Returns when the term is over: nothing new may start, and what runs has until [`expired`](Self::expired).
     /// Cancellation-safe.
     pub(crate) async fn lost(&mut self) {
-        let (Some(lead), Some(leads)) = (&mut self.lead, &mut self.leads) else {
+        let Some(led) = &mut self.0 else {
             return std::future::pending().await;
         };
         loop {
-            let now = *leads.borrow_and_update();
+            let now = led.elected.leadership.borrow_and_update().clone();
             match now {
-                Some(now) if now.number == lead.number => *lead = now,
+                Leadership::Leader { epoch, valid_until } if epoch == led.epoch => led.until = valid_until,
                 _ => return,
             }
-            if leads.changed().await.is_err() {
+            if led.elected.leadership.changed().await.is_err() {
                 return;
             }
         }
@@ -87,10 +92,8 @@ impl Term {
     /// Returns when another process may lead. Cancellation-safe.
     pub(crate) async fn expired(&mut self) {
         self.lost().await;
-        let until = self.lead.map(|lead| lead.until);
-        match until {
-            Some(until) => tokio::time::sleep_until(until).await,
-            None => std::future::pending().await,
+        if let Some(led) = &self.0 {
+            tokio::time::sleep_until(led.until).await;
         }
     }
 }

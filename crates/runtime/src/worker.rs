@@ -6,11 +6,13 @@ use futures::FutureExt;
 use tokio::time::Instant;
 use tracing::Instrument;
 use windlass_cache::{ObjectKey, Undecodable};
-use windlass_workqueue::{Outcome as Fate, Taken};
+use windlass_workqueue::{Outcome as Fate, Taken, WorkQueue};
 
 use crate::{
     board::Board,
     error::Error,
+    listers::Listers,
+    metrics::ControllerMetrics,
     outcomes::{Outcome, Outcomes},
     reconcile::{Action, Context, ReconcileId, Reconciler, Request, World},
     stop::Stop,
@@ -18,10 +20,12 @@ use crate::{
 
 /// What the workers of one controller share.
 pub(crate) struct Work<R> {
-    pub(crate) world: Arc<World>,
+    pub(crate) listers: Arc<Listers>,
+    pub(crate) queue: WorkQueue<ObjectKey>,
     pub(crate) reconciler: R,
     pub(crate) timeout: Option<Duration>,
     pub(crate) outcomes: Arc<Outcomes>,
+    pub(crate) metrics: ControllerMetrics,
     pub(crate) board: Arc<Board>,
     /// Fails for an object of the controller's own kind that is there and does not decode: it must not be taken for
     /// one that is gone.
@@ -39,36 +43,35 @@ enum Ended {
 
 impl<R: Reconciler> Work<R> {
     /// Works until it is time to stop; the reconcile that runs then is finished first.
-    pub(crate) async fn run(self: Arc<Self>, mut stop: Stop, epoch: Option<u64>) {
+    pub(crate) async fn run(self: Arc<Self>, world: Arc<World>, mut stop: Stop) {
         loop {
             let taken = tokio::select! {
                 // What is still queued is found again by the next start.
                 biased;
                 () = stop.requested() => return,
-                taken = self.world.queue.take() => taken,
+                taken = self.queue.take() => taken,
             };
             match taken {
-                Some(taken) => self.reconcile(taken, &stop, epoch).await,
+                Some(taken) => self.reconcile(taken, &world, &stop).await,
                 None => return,
             }
         }
     }
 
-    async fn reconcile(&self, taken: Taken<ObjectKey>, stop: &Stop, epoch: Option<u64>) {
+    async fn reconcile(&self, taken: Taken<ObjectKey>, world: &Arc<World>, stop: &Stop) {
         let id = ReconcileId::new();
-        let controller = &self.world.listers.controller;
+        let controller = &self.listers.controller;
         let span = tracing::info_span!("reconcile", controller, object = %taken.key(), %id);
         let request = Request {
             key: taken.key().clone(),
         };
         let ctx = Context {
-            world: Arc::clone(&self.world),
+            world: Arc::clone(world),
             key: taken.key().clone(),
             id,
             stop: stop.clone(),
-            epoch,
         };
-        let running = self.board.start(taken.key(), id);
+        let running = (self.board.start(taken.key(), id), self.metrics.start());
         // Around the call as well: a closure may panic before it has made its future.
         let attempt = async {
             (self.readable)(&request.key).map_err(Error::terminal)?;
@@ -78,6 +81,7 @@ impl<R: Reconciler> Work<R> {
         drop(running);
         let outcome = span.in_scope(|| self.settle(taken, ended));
         self.outcomes.count(outcome);
+        self.metrics.count(outcome);
     }
 
     async fn attempt(&self, attempt: impl Future<Output = Result<Action, Error>> + Send) -> Ended {

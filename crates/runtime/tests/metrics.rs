@@ -13,7 +13,7 @@ use exposition::{Kind, parse};
 use http::{Method, StatusCode};
 use tokio::time::sleep;
 use windlass_runtime::metrics::{
-    Ended, Format, Metrics,
+    Format, Metrics,
     prometheus_client::metrics::{counter::Counter, family::Family},
 };
 use windlass_workqueue::{Add, Priority, WorkQueue};
@@ -108,13 +108,12 @@ fn each_end_of_a_reconcile_counts_where_controller_runtime_counts_it() {
     assert_eq!(before, [0; 8], "all are there from the start");
     assert_eq!(value("max_concurrent_reconciles", ""), 4);
     for (ended, expected) in [
-        (Ended::Done, [1, 0, 0, 0, 0, 0, 0, 0]),
-        (Ended::Requeued, [0, 1, 0, 0, 0, 0, 0, 0]),
-        (Ended::RequeuedAfter, [0, 0, 1, 0, 0, 0, 0, 0]),
-        (Ended::Failed, [0, 0, 0, 1, 1, 0, 0, 0]),
-        (Ended::Terminal, [0, 0, 0, 1, 1, 1, 0, 0]),
-        (Ended::Panicked, [0, 0, 0, 1, 1, 0, 1, 0]),
-        (Ended::TimedOut, [0, 0, 0, 1, 1, 0, 0, 1]),
+        (Outcome::Done, [1, 0, 0, 0, 0, 0, 0, 0]),
+        (Outcome::Requeued, [0, 0, 1, 0, 0, 0, 0, 0]),
+        (Outcome::Failed, [0, 0, 0, 1, 1, 0, 0, 0]),
+        (Outcome::Terminal, [0, 0, 0, 1, 1, 1, 0, 0]),
+        (Outcome::Panicked, [0, 0, 0, 1, 1, 0, 1, 0]),
+        (Outcome::TimedOut, [0, 0, 0, 1, 1, 0, 0, 1]),
     ] {
         controller.count(ended);
         let after = figures();
@@ -355,7 +354,7 @@ fn workers_that_count_at_once_lose_nothing() {
             scope.spawn(|| {
                 for _ in 0..5000 {
                     drop(controller.start());
-                    controller.count(Ended::Done);
+                    controller.count(Outcome::Done);
                 }
             });
         }

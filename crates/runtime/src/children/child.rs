@@ -261,6 +261,13 @@ impl<K: Cacheable + Resource<DynamicType: Clone + Send + Sync> + Serialize> Pare
     fn exists(&self, child: Identity) -> Error {
         let Identity { kind, key } = child;
         let owner = K::kind(self.kind).into_owned();
+        let message = format!(
+            "Resource {:?} already exists and is not managed by {owner}",
+            key.name()
+        );
+        let about = self.object.object_ref(self.kind);
+        // The words that people know from the sample controller.
+        self.ctx.recorder().warning(&about, "ErrResourceExists", message);
         ChildError::Exists { kind, key, owner }.into()
     }
 }

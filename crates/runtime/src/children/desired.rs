@@ -8,7 +8,7 @@ use serde_json::Value;
 use windlass_cache::Cacheable;
 
 use super::child::Child;
-use crate::reconcile::Action;
+use crate::{conditions::Finding, reconcile::Action};
 
 /// What should be there for an object: its children, and its status.
 ///
@@ -40,6 +40,8 @@ use crate::reconcile::Action;
 pub struct Desired {
     pub(super) children: Vec<Child>,
     pub(super) status: Option<Result<Value, serde_json::Error>>,
+    pub(super) conditions: Vec<Finding>,
+    pub(super) event: Option<(String, String)>,
     pub(super) action: Action,
 }
 
@@ -55,6 +57,8 @@ impl Desired {
         Self {
             children: Vec::new(),
             status: None,
+            conditions: Vec::new(),
+            event: None,
             action: Action::done(),
         }
     }
@@ -88,6 +92,25 @@ impl Desired {
     /// subresource if it differs from what is there. Default: it is left alone.
     pub fn status(mut self, status: impl Serialize) -> Self {
         self.status = Some(serde_json::to_value(status));
+        self
+    }
+
+    /// A condition of the status, with the generation that was looked at; the time of its last transition stays while it
+    /// says the same. If others write conditions too, the CRD must say that the list is a map by type
+    /// (`x-kubernetes-list-type: map`).
+    ///
+    /// ```
+    /// use windlass_runtime::{Desired, Finding};
+    /// let desired = Desired::new().condition(Finding::yes("Ready", "AllReplicasRun"));
+    /// ```
+    pub fn condition(mut self, finding: Finding) -> Self {
+        self.conditions.push(finding);
+        self
+    }
+
+    /// Records this event about the object once everything is as it should be, for example `Synced`. Default: none.
+    pub fn event(mut self, reason: impl Into<String>, message: impl Into<String>) -> Self {
+        self.event = Some((reason.into(), message.into()));
         self
     }
 

@@ -24,9 +24,13 @@ mod status;
 
 use std::{future::Future, sync::Arc};
 
-use kube::Resource;
+use kube::{
+    Resource,
+    core::{ApiResource, DynamicObject},
+};
 use parking_lot::Mutex;
 use serde::Serialize;
+use serde_json::Value;
 use windlass_cache::{Cacheable, ObjectKey};
 
 pub(crate) use self::brood::{Brood, Offspring};
@@ -37,8 +41,11 @@ pub use self::{
     error::ChildError,
 };
 use crate::{
+    controller::Controller,
     error::Error,
     reconcile::{Action, Context, Reconciler, Request},
+    source::Boxed,
+    writer::Writer,
 };
 
 /// Says what should be there for an object.
@@ -65,16 +72,47 @@ where
 pub struct Declaring<K: Resource, D> {
     declarative: D,
     kind: K::DynamicType,
+    cleanup: Option<(String, Cleanup<K>)>,
     memory: Mutex<Memory>,
 }
+
+type Cleanup<K> = Box<dyn Fn(Arc<K>, Context) -> Boxed<Result<(), Error>> + Send + Sync>;
 
 impl<K: Resource, D> Declaring<K, D> {
     pub(crate) fn new(declarative: D, kind: K::DynamicType) -> Self {
         Self {
             declarative,
             kind,
+            cleanup: None,
             memory: Mutex::default(),
         }
+    }
+}
+
+impl<K, D> Controller<K, Declaring<K, D>>
+where
+    K: Cacheable + Serialize,
+{
+    /// What to do before an object goes, for what owner references do not reach: things outside the cluster, or in other
+    /// namespaces. Objects get the finalizer before anything else is done for them; when one is being deleted,
+    /// `cleanup` is called until it works, and then the finalizer is taken off.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # use windlass_runtime::{Context, Controller, Desired};
+    /// let controller = Controller::<ConfigMap>::new("buckets")
+    ///     .declare(|_: Arc<ConfigMap>, _: Context| async { Ok(Desired::new()) })
+    ///     .cleanup("buckets.example.com/tidy", |_config, _ctx| async { Ok(()) });
+    /// ```
+    pub fn cleanup<F, Fut>(mut self, finalizer: impl Into<String>, cleanup: F) -> Self
+    where
+        F: Fn(Arc<K>, Context) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<(), Error>> + Send + 'static,
+    {
+        let cleanup: Cleanup<K> = Box::new(move |object, ctx| Box::pin(cleanup(object, ctx)));
+        self.reconciler.cleanup = Some((finalizer.into(), cleanup));
+        self
     }
 }
 
@@ -98,7 +136,12 @@ where
             return Ok(Action::done());
         };
         if object.meta().deletion_timestamp.is_some() {
-            return Ok(Action::done());
+            return self.leave(object, ctx).await;
+        }
+        if let Some((finalizer, _)) = &self.cleanup {
+            self.writer(&ctx)
+                .add_finalizer(&bare(&*object), finalizer)
+                .await?;
         }
         let desired = self.declarative.desired(Arc::clone(&object), ctx.clone()).await?;
         let parent = Parent {
@@ -109,6 +152,34 @@ where
             memory: &self.memory,
         };
         parent.bring_about(desired).await
+    }
+}
+
+impl<K: Resource, D> Declaring<K, D> {
+    /// The last things for an object that is going.
+    async fn leave(&self, object: Arc<K>, ctx: Context) -> Result<Action, Error> {
+        let finalizers = object.meta().finalizers.as_deref().unwrap_or_default();
+        if let Some((finalizer, cleanup)) = &self.cleanup
+            && finalizers.contains(finalizer)
+        {
+            cleanup(Arc::clone(&object), ctx.clone()).await?;
+            let writer = self.writer(&ctx);
+            writer.remove_finalizer(&bare(&*object), finalizer).await?;
+        }
+        Ok(Action::done())
+    }
+
+    fn writer(&self, ctx: &Context) -> Writer<ApiResource> {
+        ctx.writer().of(ApiResource::erase::<K>(&self.kind))
+    }
+}
+
+/// The object's metadata alone, to write with: nothing here needs to know its type.
+fn bare<K: Resource>(object: &K) -> DynamicObject {
+    DynamicObject {
+        types: None,
+        metadata: object.meta().clone(),
+        data: Value::Null,
     }
 }
 
@@ -134,8 +205,10 @@ where
         }
         // Last, so that what takes its place is there before something goes.
         self.prune(&wanted).await?;
-        if let Some(status) = desired.status {
-            self.write_status(status).await?;
+        self.write_status(desired.status, desired.conditions).await?;
+        if let Some((reason, message)) = desired.event {
+            let about = self.object.object_ref(self.kind);
+            self.ctx.recorder().normal(&about, &reason, message);
         }
         Ok(desired.action)
     }

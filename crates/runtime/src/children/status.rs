@@ -1,5 +1,6 @@
 //! The status of the object whose children are looked at.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::core::{ApiResource, DynamicObject};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -11,20 +12,34 @@ use super::{
     error::ChildError,
     memory::Deed,
 };
-use crate::error::Error;
+use crate::{
+    clock::Clock,
+    conditions::{Conditions as _, Finding},
+    error::Error,
+};
 
 impl<K: Cacheable + Serialize> Parent<'_, K> {
     /// Applies the status, unless it is there already.
     ///
     /// Whether a field that is no longer said must go is known only to the server, so a status that is there and says more
     /// is applied once, and not again while neither side changes.
-    pub(super) async fn write_status(&self, wanted: Result<Value, serde_json::Error>) -> Result<(), Error> {
-        let wanted = wanted.map_err(|cause| {
+    pub(super) async fn write_status(
+        &self,
+        wanted: Option<Result<Value, serde_json::Error>>,
+        findings: Vec<Finding>,
+    ) -> Result<(), Error> {
+        if wanted.is_none() && findings.is_empty() {
+            return Ok(());
+        }
+        let mut wanted = wanted.unwrap_or_else(|| Ok(json!({}))).map_err(|cause| {
             let what = format!("the status of {}", self.key);
             let cause = cause.to_string();
             Error::terminal(ChildError::Unserialisable { what, cause })
         })?;
         let there = serde_json::to_value(self.object)?["status"].take();
+        if !findings.is_empty() {
+            wanted["conditions"] = json!(self.conditions(&there, findings)?);
+        }
         let deed = Deed {
             wanted: fingerprint(&wanted),
             there: fingerprint(&there),
@@ -45,5 +60,18 @@ impl<K: Cacheable + Serialize> Parent<'_, K> {
             .lock()
             .status_written(self.key, Deed { there, ..deed });
         Ok(())
+    }
+
+    /// The conditions with what was found; those that are there say since when.
+    fn conditions(&self, there: &Value, findings: Vec<Finding>) -> Result<Vec<Condition>, Error> {
+        let before = there.get("conditions").cloned().unwrap_or_else(|| json!([]));
+        let mut conditions: Vec<Condition> = serde_json::from_value(before)?;
+        let generation = self.object.meta().generation;
+        let kinds: Vec<_> = findings.iter().map(|finding| finding.kind().to_owned()).collect();
+        for finding in findings {
+            conditions.set(finding.at(generation), &Clock::system());
+        }
+        conditions.retain(|condition| kinds.contains(&condition.type_));
+        Ok(conditions)
     }
 }

@@ -10,6 +10,7 @@ use prometheus_client::{
 use tokio::time::Instant;
 
 use super::histogram::DurationHistogram;
+use crate::outcomes::Outcome;
 
 /// Upper bounds in seconds of `controller_runtime_reconcile_time_seconds`: controller-runtime's.
 const RECONCILE_TIME_BUCKETS: [f64; 40] = [
@@ -17,26 +18,6 @@ const RECONCILE_TIME_BUCKETS: [f64; 40] = [
     1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0,
     50.0, 60.0,
 ];
-
-/// How a reconcile ended, as it is counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Ended {
-    /// Nothing more to do.
-    Done,
-    /// It asked to run again, after a backoff.
-    Requeued,
-    /// It asked to run again at a time that it chose.
-    RequeuedAfter,
-    /// It failed and is retried.
-    Failed,
-    /// It failed and is not retried.
-    Terminal,
-    /// It panicked; a failure as well.
-    Panicked,
-    /// It ran longer than allowed; a failure as well.
-    TimedOut,
-}
 
 /// The figures of one controller, from [`Metrics::controller`](super::Metrics::controller). Every series is there from
 /// the start with zero, so that a rate over it has a beginning. Counting takes no lock; a clone counts into the same.
@@ -46,7 +27,8 @@ pub struct ControllerMetrics(Arc<Series>);
 #[derive(Debug)]
 struct Series {
     success: Counter,
-    requeue: Counter,
+    /// Controller-runtime's `requeue` without a time, which no reconcile here asks for: zero.
+    _requeue: Counter,
     requeue_after: Counter,
     error: Counter,
     errors: Counter,
@@ -68,21 +50,20 @@ impl ControllerMetrics {
     }
 
     /// Counts how a reconcile ended.
-    pub fn count(&self, ended: Ended) {
+    pub fn count(&self, outcome: Outcome) {
         let series = &*self.0;
         let failed = |kind: Option<&Counter>| {
             kind.map(Counter::inc);
             series.errors.inc();
             series.error.inc();
         };
-        match ended {
-            Ended::Done => drop(series.success.inc()),
-            Ended::Requeued => drop(series.requeue.inc()),
-            Ended::RequeuedAfter => drop(series.requeue_after.inc()),
-            Ended::Failed => failed(None),
-            Ended::Terminal => failed(Some(&series.terminal)),
-            Ended::Panicked => failed(Some(&series.panics)),
-            Ended::TimedOut => failed(Some(&series.timeouts)),
+        match outcome {
+            Outcome::Done => drop(series.success.inc()),
+            Outcome::Requeued => drop(series.requeue_after.inc()),
+            Outcome::Failed => failed(None),
+            Outcome::Terminal => failed(Some(&series.terminal)),
+            Outcome::Panicked => failed(Some(&series.panics)),
+            Outcome::TimedOut => failed(Some(&series.timeouts)),
         }
     }
 }
@@ -197,7 +178,7 @@ impl Controllers {
         self.workers.get_or_create(&labels).set(workers);
         ControllerMetrics(Arc::new(Series {
             success: result("success"),
-            requeue: result("requeue"),
+            _requeue: result("requeue"),
             requeue_after: result("requeue_after"),
             error: result("error"),
             errors: self.errors.get_or_create_owned(&labels),

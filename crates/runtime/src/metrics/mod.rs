@@ -31,7 +31,7 @@ use prometheus_client::registry::Registry;
 use windlass_cache::Report;
 
 pub use self::{
-    controller::{ActiveReconcile, ControllerMetrics, Ended},
+    controller::{ActiveReconcile, ControllerMetrics},
     histogram::DurationHistogram,
     leader::LeaderMetrics,
     readings::Reading,

@@ -1,0 +1,493 @@
+//! A manager's run: what starts after what, and how it ends.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    future::{Future, pending},
+    pin::{Pin, pin},
+    sync::Arc,
+    time::Duration,
+};
+
+use futures::future::{Either, join_all, select};
+use kube::Client;
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    sync::oneshot,
+    task::{Id, JoinError, JoinSet},
+    time::timeout,
+};
+use windlass_cache::{Caches, Selection};
+
+use super::{
+    Manager, ManagerError, TaskContext,
+    task::{Scope, Task},
+};
+use crate::{
+    board::Board,
+    control::{Env, Prepared},
+    election::{Election, ElectionStatus},
+    error::Error,
+    events::{self, DropReason, Recorder},
+    install::Install,
+    layers::{ClientOptions, wrap},
+    metrics::{Metrics, Reading},
+    serving::{CacheStatus, Checks, Endpoints, Listener},
+    source::Boxed,
+    stop::{Phase, Stop, Switch},
+    terms::{Term, Terms},
+    worker::panic_message,
+    writer::Writer,
+};
+
+impl Manager {
+    /// Runs until SIGTERM or SIGINT. A second signal ends the process at once.
+    pub async fn run(self) -> Result<(), ManagerError> {
+        let mut signals = Signals::new().map_err(ManagerError::Signals)?;
+        let mut second = Signals::new().map_err(ManagerError::Signals)?;
+        let run = self.run_until(async move { signals.next().await });
+        let killed = async move {
+            second.next().await;
+            second.next().await;
+        };
+        match select(pin!(run), pin!(killed)).await {
+            Either::Left((outcome, _)) => outcome,
+            Either::Right(_) => {
+                tracing::error!("a second signal: ending at once");
+                // A reconcile that never awaits could hold up every gentler way.
+                std::process::exit(1)
+            }
+        }
+    }
+
+    /// Runs until `shutdown` completes.
+    ///
+    /// Dropping the returned future instead ends every task at its next await, running reconciles included, and releases
+    /// no lease.
+    pub async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<(), ManagerError> {
+        check_names(&self.controllers)?;
+        let shutdown = pin!(shutdown);
+        let listener = match &self.listen {
+            Some(address) => Some(Listener::bind(address, "Manager::listen").await?),
+            None => None,
+        };
+        let options = ClientOptions {
+            metrics: Some(self.metrics.requests(&self.host)),
+            ..self.client_options
+        };
+        let client = wrap(self.client.clone(), options);
+        // A lease must not wait for its turn behind a controller's requests.
+        let election = self
+            .election
+            .map(|config| Election::new(self.client, config))
+            .transpose()?;
+        let caches = Caches::new(client.clone());
+        let boards: Arc<BTreeMap<String, Arc<Board>>> = Arc::new(
+            self.controllers
+                .iter()
+                .map(|controller| (controller.name.clone(), Arc::clone(&controller.board)))
+                .collect(),
+        );
+        let status = election.as_ref().map(Election::status);
+        show(&self.metrics, &caches, status.as_ref());
+
+        let (closing, mut closed) = Stop::new();
+        let endpoints = endpoints(
+            self.health,
+            self.ready,
+            &self.metrics,
+            &boards,
+            &caches,
+            status.as_ref(),
+        );
+        let serving = async {
+            if let Some(listener) = listener {
+                listener
+                    .serve(endpoints, async move { closed.requested().await })
+                    .await;
+            }
+        };
+        let running = async {
+            let install = self.install;
+            let running = Running {
+                client,
+                caches,
+                boards: &boards,
+                selection: self.selection,
+                grace: self.grace,
+                metrics: self.metrics,
+            };
+            let outcome = running
+                .run(self.controllers, self.tasks, election, install, shutdown)
+                .await;
+            closing.throw(Phase::Finishing);
+            outcome
+        };
+        futures::join!(running, serving).0
+    }
+}
+
+/// SIGTERM and SIGINT.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+fn check_names(controllers: &[Prepared]) -> Result<(), ManagerError> {
+    let mut names = HashSet::new();
+    for Prepared { name, .. } in controllers {
+        let edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+        let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+        let bytes = name.as_bytes();
+        if bytes.len() > 63
+            || !edge(bytes.first())
+            || !edge(bytes.last())
+            || !bytes.iter().all(|byte| inner(*byte))
+        {
+            return Err(ManagerError::InvalidName(name.clone()));
+        }
+        if !names.insert(name) {
+            return Err(ManagerError::DuplicateName(name.clone()));
+        }
+    }
+    Ok(())
+}
+
+/// Figures that other parts keep.
+fn show(metrics: &Metrics, caches: &Caches, election: Option<&ElectionStatus>) {
+    let shown = caches.clone();
+    metrics.caches(move || shown.reports());
+    if let Some(status) = election.cloned() {
+        let figures = metrics.leader(status.name());
+        let told = std::sync::atomic::AtomicU64::new(0);
+        metrics.before_scrape(move || {
+            if status.is_leader() {
+                figures.leads();
+            } else {
+                figures.follows();
+            }
+            let total = status.slow_paths();
+            let before = told.swap(total, std::sync::atomic::Ordering::Relaxed);
+            (before..total).for_each(|_| figures.slow_path());
+        });
+    }
+}
+
+fn endpoints(
+    health: Checks,
+    ready: Checks,
+    metrics: &Metrics,
+    boards: &Arc<BTreeMap<String, Arc<Board>>>,
+    caches: &Caches,
+    election: Option<&ElectionStatus>,
+) -> Endpoints {
+    let mut health = health.add("ping", || async { Ok(()) });
+    if let Some(status) = election.cloned() {
+        health = health.add("leaderElection", move || {
+            let checked = status.check(LEASE_TOLERANCE);
+            async move { Ok(checked?) }
+        });
+    }
+    let watched = Arc::clone(boards);
+    let ready = ready.add("controllers", move || {
+        let unready: Vec<_> = watched
+            .iter()
+            .filter_map(|(name, board)| board.unready(name))
+            .collect();
+        async move {
+            if unready.is_empty() {
+                return Ok(());
+            }
+            Err(unready.join("; ").into())
+        }
+    });
+    let (shown, cached) = (Arc::clone(boards), caches.clone());
+    Endpoints::new()
+        .health(health)
+        .ready(ready)
+        .metrics(metrics.clone())
+        .controllers(move || shown.iter().map(|(name, board)| board.status(name)).collect())
+        .caches(move || cached.reports().into_iter().map(CacheStatus::from).collect())
+}
+
+/// How long a leader may be overdue before it counts as unhealthy.
+const LEASE_TOLERANCE: Duration = Duration::from_secs(20);
+
+/// What everything that runs shares.
+struct Running<'a> {
+    client: Client,
+    caches: Caches,
+    boards: &'a BTreeMap<String, Arc<Board>>,
+    selection: Selection,
+    grace: Duration,
+    metrics: Metrics,
+}
+
+/// The tasks of a run, by name.
+#[derive(Default)]
+struct Parts {
+    tasks: JoinSet<Result<(), ManagerError>>,
+    names: BTreeMap<Id, String>,
+}
+
+impl Parts {
+    fn spawn(&mut self, name: String, part: impl Future<Output = Result<(), ManagerError>> + Send + 'static) {
+        let id = self.tasks.spawn(part).id();
+        self.names.insert(id, name);
+    }
+
+    /// Returns how one of them ended; never if there are none.
+    async fn ended(&mut self) -> Result<(), ManagerError> {
+        match self.tasks.join_next_with_id().await {
+            None => pending().await,
+            Some(Ok((id, outcome))) => {
+                self.names.remove(&id);
+                outcome
+            }
+            Some(Err(error)) => {
+                let part = self.names.remove(&error.id()).unwrap_or_default();
+                Err(panicked(part, error))
+            }
+        }
+    }
+
+    fn left(&self) -> Vec<String> {
+        self.names.values().cloned().collect()
+    }
+}
+
+fn panicked(part: String, error: JoinError) -> ManagerError {
+    let message = match error.try_into_panic() {
+        Ok(panic) => panic_message(&*panic).to_owned(),
+        Err(error) => error.to_string(),
+    };
+    ManagerError::Panicked { part, message }
+}
+
+impl Running<'_> {
+    async fn run(
+        self,
+        controllers: Vec<Prepared>,
+        tasks: Vec<Task>,
+        election: Option<Election>,
+        install: Option<Install>,
+        mut shutdown: Pin<&mut impl Future<Output = ()>>,
+    ) -> Result<(), ManagerError> {
+        if let Some(install) = install {
+            let writer = Writer::new(self.client.clone(), "windlass");
+            tokio::select! {
+                biased;
+                () = &mut shutdown => return Ok(()),
+                installed = install.run(&writer) => installed.map_err(ManagerError::Install)?,
+            }
+        }
+        let (switch, stop) = Stop::new();
+        // What must outlive the work: the lease, and the means to tell of it.
+        let (over, work_over) = Stop::new();
+        let (recorder, events) = events::channel(self.client.clone(), "windlass");
+        self.show_events(&recorder);
+        let terms = election.as_ref().map_or_else(Terms::endless, |election| {
+            Terms::elected(election.status().subscribe(), election.fence())
+        });
+        let mut parts = Parts::default();
+        for Prepared {
+            name,
+            led,
+            board,
+            run,
+        } in controllers
+        {
+            let env = Env {
+                caches: self.caches.clone(),
+                selection: self.selection.clone(),
+                terms: if led { terms.clone() } else { Terms::endless() },
+                stop: stop.clone(),
+                recorder: recorder.clone(),
+                metrics: self.metrics.clone(),
+                board,
+            };
+            let (ended, controller) = (run(env), name.clone());
+            parts.spawn(name, async move {
+                ended
+                    .await
+                    .map_err(|cause| ManagerError::Controller { controller, cause })
+            });
+        }
+        let (lost, mut loss) = oneshot::channel();
+        let electing = async {
+            let Some(election) = election else { return };
+            self.ready().await;
+            let (mut stopping, mut ended) = (stop.clone(), work_over.clone());
+            let run = election.run_until(async move { stopping.requested().await }, async move {
+                ended.requested().await
+            });
+            if let Err(error) = run.await {
+                let _ = lost.send(error);
+            }
+        };
+        let working = async {
+            let mut outcome = Ok(());
+            let mut tasks = Some(tasks);
+            let mut ready = pin!(self.ready());
+            loop {
+                tokio::select! {
+                    biased;
+                    () = &mut shutdown => break,
+                    Ok(lost) = &mut loss => {
+                        outcome = Err(lost.into());
+                        break;
+                    }
+                    ended = parts.ended() => if ended.is_err() {
+                        outcome = ended;
+                        break;
+                    },
+                    () = &mut ready, if tasks.is_some() => {
+                        for task in tasks.take().into_iter().flatten() {
+                            self.start(task, &mut parts, &terms, &stop, &recorder);
+                        }
+                    }
+                }
+            }
+            // The first failure is the cause; later ones may be its consequence.
+            let finished = self.finish(&mut parts, &switch).await;
+            over.throw(Phase::Finishing);
+            outcome.and(finished)
+        };
+        let mut ended = work_over.clone();
+        let writing = events.run_until(async move { ended.requested().await });
+        let (outcome, (), ()) = futures::join!(working, electing, writing);
+        self.caches.close().await;
+        outcome
+    }
+
+    /// Returns when the caches of all controllers are complete.
+    async fn ready(&self) {
+        join_all(self.boards.values().map(|board| board.ready())).await;
+    }
+
+    /// Lets everything end by itself within the grace period, then ends it.
+    async fn finish(&self, parts: &mut Parts, switch: &Switch) -> Result<(), ManagerError> {
+        switch.throw(Phase::Finishing);
+        let mut outcome = Ok(());
+        let finished = async {
+            while !parts.tasks.is_empty() {
+                let ended = parts.ended().await;
+                outcome = std::mem::replace(&mut outcome, Ok(())).and(ended);
+            }
+        };
+        if timeout(self.grace, finished).await.is_ok() {
+            return outcome;
+        }
+        let late = ManagerError::Grace {
+            grace: self.grace,
+            parts: parts.left(),
+        };
+        tracing::error!("{late}");
+        switch.throw(Phase::Ended);
+        while !parts.tasks.is_empty() {
+            outcome = outcome.and(parts.ended().await);
+        }
+        outcome.and(Err(late))
+    }
+
+    fn start(&self, task: Task, parts: &mut Parts, terms: &Terms, stop: &Stop, recorder: &Recorder) {
+        let Task { name, scope, start } = task;
+        let terms = match scope {
+            Scope::Leader => terms.clone(),
+            Scope::Replica => Terms::endless(),
+        };
+        let (caches, recorder) = (self.caches.clone(), recorder.source(&name));
+        let start = move |term: &Term, stop: Stop| {
+            start(TaskContext {
+                client: term.client(caches.client().clone()),
+                caches: caches.clone(),
+                recorder: recorder.clone(),
+                epoch: term.epoch(),
+                stop,
+            })
+        };
+        let (task, stop) = (name.clone(), stop.clone());
+        parts.spawn(name, async move {
+            let ended = in_terms(terms, stop, start).await;
+            ended.map_err(|cause| ManagerError::Task { task, cause })
+        });
+    }
+
+    fn show_events(&self, recorder: &Recorder) {
+        let told = recorder.clone();
+        self.metrics.read(
+            "windlass_events_written",
+            "Requests by which events were created or updated",
+            move || Reading::Counter(told.counts().written()),
+        );
+        let told = recorder.clone();
+        self.metrics.read(
+            "windlass_events_dropped",
+            "Events that were never written",
+            move || {
+                let counts = told.counts();
+                Reading::Counter(DropReason::ALL.iter().map(|reason| counts.dropped(*reason)).sum())
+            },
+        );
+    }
+}
+
+/// Runs a task once in each term, until it is time to stop.
+async fn in_terms(
+    mut terms: Terms,
+    mut stop: Stop,
+    start: impl Fn(&Term, Stop) -> Boxed<Result<(), Error>>,
+) -> Result<(), Error> {
+    loop {
+        let mut term = tokio::select! {
+            biased;
+            () = stop.requested() => return Ok(()),
+            term = terms.next() => term,
+        };
+        let (switch, halted) = Stop::new();
+        let mut task = start(&term, halted);
+        let ended = tokio::select! {
+            biased;
+            ended = &mut task => Some(ended),
+            () = stop.requested() => None,
+            () = term.lost() => None,
+        };
+        match ended {
+            // Its work is done for this term.
+            Some(ended) => {
+                ended?;
+                if term.epoch().is_none() {
+                    return Ok(());
+                }
+                tokio::select! {
+                    () = stop.requested() => {}
+                    () = term.lost() => {}
+                }
+            }
+            None => {
+                switch.throw(Phase::Finishing);
+                tokio::select! {
+                    biased;
+                    ended = &mut task => ended?,
+                    () = stop.ended() => {}
+                    () = term.expired() => {}
+                }
+            }
+        }
+    }
+}
