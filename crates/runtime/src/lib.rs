@@ -29,6 +29,7 @@ mod manager;
 #[cfg(test)]
 #[path = "../../cache/tests/model/mod.rs"]
 mod model;
+mod options;
 mod outcomes;
 mod reconcile;
 mod source;
@@ -42,6 +43,11 @@ pub use controller::{Controller, ControllerError, Undecided};
 pub use error::Error;
 pub use install::{Install, InstallError};
 pub use manager::{Manager, ManagerError};
+pub use options::{
+    ConnectError, Connection, ElectionOptions, LogFormat, Logging, NodeNameError, Options, node_name,
+};
+#[cfg(feature = "logging")]
+pub use options::{JsonLines, LoggingError};
 pub use outcomes::Outcomes;
 pub use reconcile::{Action, Context, ReconcileId, Reconciler, Request};
 pub use windlass_cache::ObjectKey;
