@@ -1,6 +1,10 @@
 //! The log as one JSON object per line.
 
-use std::{error::Error, fmt, io::Write};
+use std::{
+    error::Error,
+    fmt::{self, Write as _},
+    io::Write as _,
+};
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Map, Value};
@@ -9,7 +13,12 @@ use tracing::{
     field::{Field, Visit},
     span::{Attributes, Id, Record},
 };
-use tracing_subscriber::{Layer, fmt::MakeWriter, layer::Context, registry::LookupSpan};
+use tracing_subscriber::{
+    Layer,
+    fmt::MakeWriter,
+    layer::Context,
+    registry::{LookupSpan, Scope},
+};
 
 /// Names that every line has; a field of that name is called `field.level` and so on.
 const OURS: [&str; 4] = ["timestamp", "level", "target", "message"];
@@ -62,11 +71,7 @@ where
 
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
         let mut all = Fields::default();
-        for span in context
-            .event_scope(event)
-            .into_iter()
-            .flat_map(|scope| scope.from_root())
-        {
+        for span in context.event_scope(event).into_iter().flat_map(Scope::from_root) {
             if let Some(Fields(fields)) = span.extensions().get::<Fields>() {
                 all.0
                     .extend(fields.iter().map(|(name, value)| (name.clone(), value.clone())));
@@ -92,7 +97,7 @@ where
         let rest = fields.iter().map(|(name, value)| (name.as_str(), value));
         for (name, value) in OURS.into_iter().zip(&first).chain(rest) {
             let comma = if line.len() > 1 { "," } else { "" };
-            line.push_str(&format!("{comma}{}:{value}", Value::from(name)));
+            write!(line, "{comma}{}:{value}", Value::from(name)).expect("text takes text");
         }
         line.push_str("}\n");
         // A log that cannot be written has nobody to tell.

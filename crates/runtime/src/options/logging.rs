@@ -22,7 +22,7 @@ pub struct Logging {
     )]
     pub format: LogFormat,
 
-    /// From which level on: error, warn, info, debug or trace; by part, as in info,windlass=debug [default: $RUST_LOG, or info]
+    /// From which level on: error, warn, info, debug or trace; by part, as in info,windlass=debug [default: `RUST_LOG`, or info]
     #[cfg_attr(
         feature = "clap",
         arg(
