@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::writer::{Apply, WriteError, Writer};
 
 /// How long it takes at most, unless said otherwise. A real server needs a second or two.
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_mins(1);
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(100);
 /// How long refused names may stand before they are believed: right after a change the server has not looked yet.

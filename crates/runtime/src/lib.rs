@@ -38,6 +38,7 @@ pub mod metrics;
 #[cfg(test)]
 #[path = "../../cache/tests/model/mod.rs"]
 mod model;
+mod options;
 mod outcomes;
 mod predicate;
 mod reconcile;
@@ -63,6 +64,13 @@ pub use install::{Install, InstallError};
 pub use manager::{Manager, ManagerError, TaskContext};
 pub use outcomes::{Outcome, Outcomes};
 pub use predicate::Predicate;
+pub use manager::{Manager, ManagerError};
+pub use options::{
+    ConnectError, Connection, ElectionOptions, LogFormat, Logging, NodeNameError, Options, node_name,
+};
+#[cfg(feature = "logging")]
+pub use options::{JsonLines, LoggingError};
+pub use outcomes::Outcomes;
 pub use reconcile::{Action, Context, ReconcileId, Reconciler, Request};
 pub use watch::Watch;
 pub use windlass_cache::ObjectKey;

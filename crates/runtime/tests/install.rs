@@ -43,7 +43,7 @@ fn crd(plural: &str, versions: &[&str]) -> CustomResourceDefinition {
 
 fn other(plural: &str, kind: &str) -> CustomResourceDefinition {
     let mut other = crd(plural, &["v1"]);
-    other.spec.names.kind = kind.to_owned();
+    kind.clone_into(&mut other.spec.names.kind);
     other.spec.names.list_kind = Some(format!("{kind}List"));
     other
 }

@@ -1,0 +1,64 @@
+//! What the log never has in it. Alone in its process: kube logs from tasks of its own.
+
+mod wire;
+
+use std::{future::ready, io, sync::Arc};
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use parking_lot::Mutex;
+use serde_json::json;
+use tracing_subscriber::{Layer, layer::SubscriberExt};
+use windlass_apiserver::Server;
+use windlass_runtime::{JsonLines, Options, Writer};
+use wire::recorded_with;
+
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// kube prints a whole answer that it cannot read, at `warn`.
+#[tokio::test(start_paused = true)]
+async fn a_secret_that_cannot_be_read_is_not_in_the_log_at_any_level() {
+    const MARK: &str = "c2VjcmV0LW1hcms=";
+    let lines = Lines::default();
+    let writer = lines.clone();
+    let mut options = Options::default();
+    options.logging.level = Some("trace".to_owned());
+    let layer =
+        JsonLines::new(move || writer.clone()).with_filter(options.logging.filter().expect("a level"));
+    let subscriber = tracing_subscriber::registry().with(layer);
+    tracing::subscriber::set_global_default(subscriber).expect("nobody else logs in this process");
+
+    let odd = json!({ "kind": "Secret", "apiVersion": "v1", "metadata": 5, "data": { "password": MARK } });
+    let (client, _) = recorded_with(Server::new(), move |_| ready(Some((200, odd.clone()))));
+    let error = Api::<Secret>::default_namespaced(client.clone())
+        .get("a")
+        .await
+        .expect_err("it cannot be read");
+    tracing::error!(%error, "as a reconcile's error is logged");
+    let mut secret = Secret::default();
+    secret.metadata.name = Some("a".to_owned());
+    secret.metadata.namespace = Some("default".to_owned());
+    let error = Writer::new(client, "test")
+        .apply(&secret)
+        .await
+        .expect_err("it cannot be read");
+    tracing::error!(%error, whole = ?error, "as a reconcile's error is logged");
+
+    let text = String::from_utf8(lines.0.lock().clone()).expect("text");
+    assert!(
+        text.contains("cannot apply Secret default/a"),
+        "the log works: {text}"
+    );
+    assert!(!text.contains(MARK), "{text}");
+}
