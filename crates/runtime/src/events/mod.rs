@@ -22,7 +22,7 @@
 //!
 //! - `events.k8s.io/v1` freezes count, timestamps and note once created; only `series` may change. A combined event
 //!   could not show its newest message, and `lastTimestamp` must be empty, so the common
-//!   `kubectl get events --sort-by=.lastTimestamp` sorts such events before all others.
+//!   `kubectl get events --sort-by=.lastTimestamp` shows such events first, however new they are.
 //! - It demands an `action` and a `reportingInstance`, which an author who says "Synced" has no words for.
 //! - The roles that people already have for controllers (the sample controller's, and most charts) grant `create` and
 //!   `patch` on `events` of the core group. Those two are all that the writer needs.
@@ -53,7 +53,7 @@ pub use self::{
     counts::{Counts, DropReason},
     options::{Budget, Options},
     recorder::Recorder,
-    regarding::{Referred, Regarding, Shared, Typed},
+    regarding::{Regarding, how},
     writer::Writer,
 };
 

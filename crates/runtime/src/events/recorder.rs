@@ -1,9 +1,8 @@
 //! The end of an event's way that reconcilers hold.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
-use std::time::Duration;
 use windlass_workqueue::{DelayedOnClose, Exponential, WorkQueue};
 
 use super::{
@@ -142,5 +141,44 @@ impl Shared {
         state.closed = true;
         state.correlator.close();
         self.queue.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::api::ObjectMeta;
+
+    use super::*;
+    use crate::events::correlator::Due;
+
+    fn object(name: &str) -> ConfigMap {
+        ConfigMap {
+            metadata: ObjectMeta {
+                name: Some(name.to_owned()),
+                ..ObjectMeta::default()
+            },
+            ..ConfigMap::default()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_series_that_is_forgotten_leaves_nothing_in_the_queue() {
+        let options = Options::default().remembered(1).burst(1, Duration::from_mins(5));
+        let recorder = Recorder::new(options, "test");
+        let Shared { state, queue, clock } = &**recorder.shared();
+        recorder.normal(&object("a"), "Synced", "it works");
+        let taken = queue.try_take().expect("it is to be created");
+        let now = clock.now().instant;
+        let Due::Write(write) = state.lock().correlator.due(&taken, now) else {
+            panic!("it is due");
+        };
+        state.lock().correlator.wrote(&write, now);
+        taken.done();
+        recorder.normal(&object("a"), "Synced", "it works");
+        assert_eq!(queue.delayed(), 1);
+        recorder.normal(&object("b"), "Synced", "it works");
+        assert_eq!((queue.delayed(), queue.len()), (0, 1));
+        assert_eq!(recorder.counts().dropped(DropReason::Forgotten), 1);
     }
 }

@@ -22,31 +22,34 @@ pub trait Regarding<How> {
     fn reference(&self) -> ObjectReference;
 }
 
-/// How an object of a typed kind is named.
-#[derive(Debug)]
-pub enum Typed {}
+/// What keeps the implementations of [`Regarding`] apart; nobody needs to name these.
+pub mod how {
+    /// An object of a typed kind.
+    #[derive(Debug)]
+    pub enum Typed {}
 
-/// How an object in an [`Arc`] is named.
-#[derive(Debug)]
-pub enum Shared {}
+    /// An object in an [`Arc`](std::sync::Arc).
+    #[derive(Debug)]
+    pub enum Shared {}
 
-/// How a reference is named: as it is.
-#[derive(Debug)]
-pub enum Referred {}
+    /// A reference, as it is.
+    #[derive(Debug)]
+    pub enum Referred {}
+}
 
-impl<K: Resource<DynamicType = ()>> Regarding<Typed> for K {
+impl<K: Resource<DynamicType = ()>> Regarding<how::Typed> for K {
     fn reference(&self) -> ObjectReference {
         self.object_ref(&())
     }
 }
 
-impl<K: Resource<DynamicType = ()>> Regarding<Shared> for Arc<K> {
+impl<K: Resource<DynamicType = ()>> Regarding<how::Shared> for Arc<K> {
     fn reference(&self) -> ObjectReference {
         self.object_ref(&())
     }
 }
 
-impl Regarding<Referred> for ObjectReference {
+impl Regarding<how::Referred> for ObjectReference {
     fn reference(&self) -> ObjectReference {
         self.clone()
     }

@@ -42,6 +42,22 @@ async fn a_stop_writes_the_last_count_of_every_series() {
     assert_eq!(wire.events("default").await[0].count, Some(40));
 }
 
+/// Statement 126: what was said while a request was under way is written too, whatever the allowance.
+#[tokio::test(start_paused = true)]
+async fn a_stop_during_a_request_writes_what_was_said_since() {
+    let wire = Wire::new();
+    wire.fault(|_| Fault::Slow(Duration::from_secs(1)));
+    let running = Running::with(&wire, Options::default().burst(1, Duration::from_hours(24)));
+    for _ in 0..3 {
+        running.recorder.normal(&config_map("a"), "Synced", "it works");
+        settle().await;
+    }
+    let recorder = running.stop().await;
+    assert_eq!(wire.methods(), ["POST", "PATCH"]);
+    assert_eq!(wire.events("default").await[0].count, Some(3));
+    assert_eq!(recorder.counts().dropped(DropReason::Stopped), 0);
+}
+
 /// Statement 126: what waits for its next try is tried once more, and not again.
 #[tokio::test(start_paused = true)]
 async fn a_stop_does_not_wait_for_retries() {

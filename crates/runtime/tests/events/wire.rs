@@ -51,6 +51,8 @@ pub(crate) enum Fault {
     NoConnection,
     /// Nobody answers.
     Hangs,
+    /// It works, after this time.
+    Slow(Duration),
     /// It works, and the answer is lost.
     LosesAnswer,
     /// It is answered with this status.
@@ -114,6 +116,7 @@ impl Wire {
         match fault {
             Fault::NoConnection => return Err(refused()),
             Fault::Hangs => pending().await,
+            Fault::Slow(time) => sleep(time).await,
             Fault::Answers(status) => return Ok(answer(&status)),
             Fault::None | Fault::LosesAnswer => {}
         }

@@ -284,6 +284,28 @@ fn two_events_at_the_same_moment_have_different_names() {
     assert_eq!(bench.server.len(), 2);
 }
 
+#[test]
+fn a_late_answer_is_not_taken_for_that_of_a_newer_event() {
+    let mut bench = Bench::new(Options::default().remembered(1));
+    let (a, b) = (said("A", "x"), said("B", "x"));
+    let Decision::Create(key) = bench.observe(&a).decision else {
+        panic!("it is new");
+    };
+    let Due::Write(old) = bench.correlator.due(&key, bench.now.instant) else {
+        panic!("it is due");
+    };
+    // The event is forgotten, and begins anew.
+    let forgotten = bench.observe(&b).forgotten;
+    assert_eq!(forgotten, Some((key, 1)));
+    let Decision::Create(key) = bench.observe(&a).decision else {
+        panic!("it is new again");
+    };
+    assert_eq!(bench.correlator.wrote(&old, bench.now.instant), Next::Nothing);
+    bench.correlator.gave_up(&old);
+    bench.write(&key);
+    assert_eq!(bench.server.into_values().collect::<Vec<_>>(), [1]);
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Say {
