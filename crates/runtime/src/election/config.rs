@@ -223,3 +223,67 @@ fn host_name() -> String {
         .filter(|name| !name.is_empty())
         .unwrap_or_else(|| "windlass".to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// 117: each bad configuration has its own error.
+    #[test]
+    fn a_bad_configuration_is_refused_with_its_reason() {
+        let config = || ElectionConfig::new("lease").identity("me");
+        let (lease, renew, retry) = (SECOND * 15, SECOND * 10, SECOND * 2);
+        assert_eq!(config().check(), Ok(()));
+        let cases = [
+            (ElectionConfig::new(""), ElectionConfigError::NoName),
+            (config().identity(""), ElectionConfigError::NoIdentity),
+            (
+                config().lease_duration(Duration::ZERO),
+                ElectionConfigError::Zero("lease duration"),
+            ),
+            (
+                config().renew_deadline(Duration::ZERO),
+                ElectionConfigError::Zero("renew deadline"),
+            ),
+            (
+                config().retry_period(Duration::ZERO),
+                ElectionConfigError::Zero("retry period"),
+            ),
+            (
+                config().renew_deadline(lease),
+                ElectionConfigError::LeaseTooShort { lease, renew: lease },
+            ),
+            (
+                config().retry_period(renew),
+                ElectionConfigError::DeadlineTooShort { renew, retry: renew },
+            ),
+            (
+                config().renew_deadline(SECOND * 12 / 5),
+                ElectionConfigError::DeadlineTooShort {
+                    renew: SECOND * 12 / 5,
+                    retry,
+                },
+            ),
+            (
+                config().lease_duration(Duration::MAX),
+                ElectionConfigError::TooLong { lease: Duration::MAX },
+            ),
+        ];
+        for (config, expected) in cases {
+            assert_eq!(config.check(), Err(expected));
+        }
+    }
+
+    #[test]
+    fn a_request_has_half_the_renew_deadline_but_a_second_if_it_can() {
+        for (renew, expected) in [(10_000, 5000), (1500, 1000), (1000, 500), (200, 100)] {
+            let timing = Timing {
+                renew: Duration::from_millis(renew),
+                ..ElectionConfig::new("lease").timing
+            };
+            assert_eq!(timing.request_timeout(), Duration::from_millis(expected));
+        }
+    }
+}

@@ -92,7 +92,7 @@ impl Election {
     /// Competes for the lease and keeps it.
     ///
     /// From `stopping` on a candidate does not lead any more, and the call returns at once; a leader goes on renewing
-    /// until `ended`, by which the caller says that the leader's work is over, then closes the fence and releases
+    /// until `ended`, by which the caller says that the leader's work is over (it is awaited from then on), closes the fence and releases
     /// the lease, so that the next leader need not wait for it to run out. The release is tried for the renew
     /// deadline at most.
     ///

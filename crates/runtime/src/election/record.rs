@@ -93,3 +93,66 @@ fn exact_duration(text: &str, renewed: Timestamp) -> Option<Duration> {
     let milliseconds = duration.parse().ok().filter(|_| at == renewed)?;
     Some(Duration::from_millis(milliseconds)).filter(|duration| !duration.is_zero())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stamp(second: i64) -> Timestamp {
+        Timestamp::from_second(second).expect("in range")
+    }
+
+    fn record() -> Record {
+        Record {
+            holder: "other".to_owned(),
+            duration: Some(Duration::from_secs(15)),
+            transitions: 4,
+            acquired: Some(stamp(10)),
+            renewed: Some(stamp(20)),
+        }
+    }
+
+    /// 120: what is written is what is read; labels are merged, and a lease without labels gets none.
+    #[test]
+    fn a_record_survives_the_lease_and_labels_are_merged() {
+        let labels = |labels: &[(&str, &str)]| -> BTreeMap<String, String> {
+            let owned = labels
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+            owned.collect()
+        };
+        let record = record();
+        let mut lease = Lease::default();
+        record.write_into(&mut lease, &BTreeMap::new());
+        assert_eq!(lease.metadata.labels, None);
+        assert_eq!(Record::of(&lease), record);
+        lease.metadata.labels = Some(labels(&[("theirs", "1"), ("both", "1")]));
+        record.write_into(&mut lease, &labels(&[("ours", "2"), ("both", "2")]));
+        let merged = labels(&[("theirs", "1"), ("both", "2"), ("ours", "2")]);
+        assert_eq!(lease.metadata.labels, Some(merged));
+    }
+
+    /// 193: the lease states a fraction of a second exactly for us, and rounded up for others.
+    #[test]
+    fn a_duration_with_a_fraction_is_exact_for_us_and_longer_for_others() {
+        for (milliseconds, seconds) in [(300, 1), (1500, 2), (15_000, 15)] {
+            let record = Record {
+                duration: Some(Duration::from_millis(milliseconds)),
+                ..record()
+            };
+            let mut lease = Lease::default();
+            record.write_into(&mut lease, &BTreeMap::new());
+            let stated = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
+            assert_eq!(stated, Some(seconds));
+            assert_eq!(Record::of(&lease), record);
+
+            // A holder of another toolkit renews, and keeps the annotation that it does not know.
+            let spec = lease.spec.as_mut().expect("written");
+            spec.renew_time = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime(stamp(
+                21,
+            )));
+            let rounded = Duration::from_secs(u64::try_from(seconds).expect("positive"));
+            assert_eq!(Record::of(&lease).duration, Some(rounded));
+        }
+    }
+}

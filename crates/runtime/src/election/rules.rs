@@ -6,10 +6,10 @@ use k8s_openapi::{api::coordination::v1::Lease, jiff::Timestamp};
 use tokio::time::Instant;
 
 use super::{
-    config::{ElectionConfig, ElectionConfigError, Timing},
+    config::ElectionConfig,
     elector::{Answer, Ask, Elector, Step},
     record::Record,
-    status::{ElectionStatus, Epoch, Leadership},
+    status::{Epoch, Leadership},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -22,10 +22,7 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        Self::with(ElectionConfig::new("lease").timing)
-    }
-
-    fn with(timing: Timing) -> Self {
+        let timing = ElectionConfig::new("lease").timing;
         let rng = fastrand::Rng::with_seed(7);
         Self {
             elector: Elector::new("me".to_owned(), BTreeMap::new(), timing, rng),
@@ -361,130 +358,6 @@ fn candidates_come_back_after_one_to_two_point_two_retry_periods() {
     let (shortest, longest) = (waits.iter().min(), waits.iter().max());
     assert!(shortest.is_some_and(|wait| *wait >= SECOND * 2 && *wait < SECOND * 21 / 10));
     assert!(longest.is_some_and(|wait| *wait > SECOND * 43 / 10 && *wait <= SECOND * 44 / 10));
-}
-
-/// 117: each bad configuration has its own error.
-#[test]
-fn a_bad_configuration_is_refused_with_its_reason() {
-    let config = || ElectionConfig::new("lease").identity("me");
-    let (lease, renew, retry) = (SECOND * 15, SECOND * 10, SECOND * 2);
-    assert_eq!(config().check(), Ok(()));
-    let cases = [
-        (ElectionConfig::new(""), ElectionConfigError::NoName),
-        (config().identity(""), ElectionConfigError::NoIdentity),
-        (
-            config().lease_duration(Duration::ZERO),
-            ElectionConfigError::Zero("lease duration"),
-        ),
-        (
-            config().renew_deadline(Duration::ZERO),
-            ElectionConfigError::Zero("renew deadline"),
-        ),
-        (
-            config().retry_period(Duration::ZERO),
-            ElectionConfigError::Zero("retry period"),
-        ),
-        (
-            config().renew_deadline(lease),
-            ElectionConfigError::LeaseTooShort { lease, renew: lease },
-        ),
-        (
-            config().retry_period(renew),
-            ElectionConfigError::DeadlineTooShort { renew, retry: renew },
-        ),
-        (
-            config().renew_deadline(SECOND * 12 / 5),
-            ElectionConfigError::DeadlineTooShort {
-                renew: SECOND * 12 / 5,
-                retry,
-            },
-        ),
-        (
-            config().lease_duration(Duration::MAX),
-            ElectionConfigError::TooLong { lease: Duration::MAX },
-        ),
-    ];
-    for (config, expected) in cases {
-        assert_eq!(config.check(), Err(expected));
-    }
-}
-
-#[test]
-fn a_request_has_half_the_renew_deadline_but_a_second_if_it_can() {
-    for (renew, expected) in [(10_000, 5000), (1500, 1000), (1000, 500), (200, 100)] {
-        let timing = Timing {
-            renew: Duration::from_millis(renew),
-            ..ElectionConfig::new("lease").timing
-        };
-        assert_eq!(timing.request_timeout(), Duration::from_millis(expected));
-    }
-}
-
-/// 119: only a process that still counts as leader long after its lease is unhealthy.
-#[tokio::test(start_paused = true)]
-async fn only_a_leader_long_past_its_lease_is_unhealthy() {
-    let follower = Leadership::Follower { holder: None };
-    let leader = Leadership::Leader {
-        epoch: Epoch(1),
-        valid_until: Instant::now(),
-    };
-    let cases = [
-        (&follower, 60, true),
-        (&leader, 1, true),
-        (&leader, 15, true),
-        (&leader, 25, true),
-        (&leader, 26, false),
-    ];
-    for (leadership, age, healthy) in cases {
-        let status = ElectionStatus::new("lease".to_owned(), "me".to_owned(), SECOND * 15);
-        status.publish(leadership.clone(), Some(Instant::now()));
-        tokio::time::advance(SECOND * age).await;
-        let checked = status.check(SECOND * 10);
-        assert_eq!(checked.is_ok(), healthy, "{leadership:?} after {age} s");
-    }
-}
-
-/// 120: what is written is what is read; labels are merged, and a lease without labels gets none.
-#[test]
-fn a_record_survives_the_lease_and_labels_are_merged() {
-    let labels = |labels: &[(&str, &str)]| -> BTreeMap<String, String> {
-        let owned = labels
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-        owned.collect()
-    };
-    let record = record("other", 15);
-    let mut lease = Lease::default();
-    record.write_into(&mut lease, &BTreeMap::new());
-    assert_eq!(lease.metadata.labels, None);
-    assert_eq!(Record::of(&lease), record);
-    lease.metadata.labels = Some(labels(&[("theirs", "1"), ("both", "1")]));
-    record.write_into(&mut lease, &labels(&[("ours", "2"), ("both", "2")]));
-    let merged = labels(&[("theirs", "1"), ("both", "2"), ("ours", "2")]);
-    assert_eq!(lease.metadata.labels, Some(merged));
-}
-
-/// 193: the lease states a fraction of a second exactly for us, and rounded up for others.
-#[test]
-fn a_duration_with_a_fraction_is_exact_for_us_and_longer_for_others() {
-    for (milliseconds, seconds) in [(300, 1), (1500, 2), (15_000, 15)] {
-        let record = Record {
-            duration: Some(Duration::from_millis(milliseconds)),
-            ..record("other", 1)
-        };
-        let mut lease = lease(&record);
-        let stated = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
-        assert_eq!(stated, Some(seconds));
-        assert_eq!(Record::of(&lease), record);
-
-        // A holder of another toolkit renews, and keeps the annotation that it does not know.
-        let spec = lease.spec.as_mut().expect("written");
-        spec.renew_time = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime(stamp(
-            21,
-        )));
-        let rounded = Duration::from_secs(u64::try_from(seconds).expect("positive"));
-        assert_eq!(Record::of(&lease).duration, Some(rounded));
-    }
 }
 
 /// 116: only an own lease is released; everything but the holder and the times stays.

@@ -361,10 +361,10 @@ fn no_schedule_makes_two_writers_and_somebody_leads_in_the_end() {
             assert_eq!(leaders.count(), 1, "leaders after all faults ended");
             world.terms
         });
-        match std::panic::catch_unwind(schedule) {
-            Ok(more) => terms += more,
-            Err(_) => panic!("repeat this schedule with ELECTION_SEED={seed}"),
-        }
+        let Ok(more) = std::panic::catch_unwind(schedule) else {
+            panic!("repeat this schedule with ELECTION_SEED={seed}");
+        };
+        terms += more;
     }
     assert!(terms > 5, "schedules without a change of leaders prove nothing");
 }

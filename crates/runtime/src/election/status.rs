@@ -181,3 +181,34 @@ impl ElectionStatus {
         self.0.slow_paths.store(total, Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// 119: only a process that still counts as leader long after its lease is unhealthy.
+    #[tokio::test(start_paused = true)]
+    async fn only_a_leader_long_past_its_lease_is_unhealthy() {
+        let follower = Leadership::Follower { holder: None };
+        let leader = Leadership::Leader {
+            epoch: Epoch(1),
+            valid_until: Instant::now(),
+        };
+        let cases = [
+            (&follower, 60, true),
+            (&leader, 1, true),
+            (&leader, 15, true),
+            (&leader, 25, true),
+            (&leader, 26, false),
+        ];
+        for (leadership, age, healthy) in cases {
+            let status = ElectionStatus::new("lease".to_owned(), "me".to_owned(), SECOND * 15);
+            status.publish(leadership.clone(), Some(Instant::now()));
+            tokio::time::advance(SECOND * age).await;
+            let checked = status.check(SECOND * 10);
+            assert_eq!(checked.is_ok(), healthy, "{leadership:?} after {age} s");
+        }
+    }
+}

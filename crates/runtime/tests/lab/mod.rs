@@ -73,7 +73,8 @@ pub(crate) fn connect(server: &Server) -> (Client, Line) {
     (Client::new(service, "default"), line)
 }
 
-async fn carry(server: Server, request: Request<Body>, fault: Option<Fault>) -> Response<Body> {
+/// Carries a request to the server and the answer back.
+pub(crate) async fn carry(server: Server, request: Request<Body>, fault: Option<Fault>) -> Response<Body> {
     match fault {
         Some(Fault::Slow(time)) => tokio::time::sleep(time).await,
         Some(Fault::Lost) => std::future::pending().await,
