@@ -17,9 +17,6 @@
 //! [`events`] tell people what a controller did, and never hold it up.
 //!
 //! This crate has no second way to read or to queue: that is [`windlass_cache`] and [`windlass_workqueue`].
-//!
-//! Not here yet: predicates, declarative children, leader election, health and metrics endpoints, timeouts
-//! per reconcile.
 
 mod board;
 mod children;
@@ -31,6 +28,8 @@ mod election;
 mod error;
 pub mod events;
 mod install;
+#[cfg(all(feature = "clap", feature = "logging"))]
+mod launch;
 pub mod layers;
 mod listers;
 mod manager;
@@ -61,16 +60,16 @@ pub use election::{
 };
 pub use error::Error;
 pub use install::{Install, InstallError};
+#[cfg(all(feature = "clap", feature = "logging"))]
+pub use launch::launch;
 pub use manager::{Manager, ManagerError, TaskContext};
-pub use outcomes::{Outcome, Outcomes};
-pub use predicate::Predicate;
-pub use manager::{Manager, ManagerError};
 pub use options::{
     ConnectError, Connection, ElectionOptions, LogFormat, Logging, NodeNameError, Options, node_name,
 };
 #[cfg(feature = "logging")]
 pub use options::{JsonLines, LoggingError};
-pub use outcomes::Outcomes;
+pub use outcomes::{Outcome, Outcomes};
+pub use predicate::Predicate;
 pub use reconcile::{Action, Context, ReconcileId, Reconciler, Request};
 pub use watch::Watch;
 pub use windlass_cache::ObjectKey;

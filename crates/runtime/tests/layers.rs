@@ -177,6 +177,16 @@ async fn the_last_refusal_is_the_answer_when_tries_run_out() {
     assert_eq!(body, "429", "its body is still there");
 }
 
+/// A disruption budget that does not allow an eviction says 429 too, and may do so for hours.
+#[tokio::test(start_paused = true)]
+async fn an_eviction_is_asked_for_once() {
+    let server = Scripted::new([Reply::after(429, "1")]);
+    let client = retrying(&server, Retries::default());
+    let eviction = request(Method::POST, "/api/v1/namespaces/n/pods/p/eviction", "{}");
+    let answer = client.send(eviction).await.expect("an answer");
+    assert_eq!((answer.status().as_u16(), server.seen().len()), (429, 1));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_server_that_asks_for_too_much_patience_is_not_waited_for() {
     for seconds in ["31", "86400", "18446744073709551615"] {

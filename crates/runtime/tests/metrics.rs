@@ -12,9 +12,12 @@ use std::{
 use exposition::{Kind, parse};
 use http::{Method, StatusCode};
 use tokio::time::sleep;
-use windlass_runtime::metrics::{
-    Format, Metrics,
-    prometheus_client::metrics::{counter::Counter, family::Family},
+use windlass_runtime::{
+    Outcome,
+    metrics::{
+        Format, Metrics,
+        prometheus_client::metrics::{counter::Counter, family::Family},
+    },
 };
 use windlass_workqueue::{Add, Priority, WorkQueue};
 

@@ -71,7 +71,12 @@ async fn a_stop_waits_for_what_runs_and_starts_nothing() {
         Ok(Action::done())
     });
     let before = alive_tasks();
-    let (running, outcomes) = run(&server, controller().owns::<Deployment>().reconcile(slow));
+    let slow = controller().owns::<Deployment>().reconcile(slow);
+    let outcomes = slow.outcomes();
+    let manager = Manager::new(server.client())
+        .controller(slow)
+        .grace(Duration::from_mins(5));
+    let running = Running::start(manager);
     settle().await;
     let started = Instant::now();
     running.stop().await.expect("it stops when asked");
@@ -80,6 +85,134 @@ async fn a_stop_waits_for_what_runs_and_starts_nothing() {
     assert_eq!(server.watches(), 0);
     settle().await;
     assert_eq!(alive_tasks(), before);
+}
+
+/// 155: what does not end within the grace period is dropped, and the error names it. None is left either way.
+#[tokio::test(start_paused = true)]
+async fn what_does_not_end_in_time_is_dropped_and_named() {
+    for grace in [Duration::ZERO, Duration::from_secs(30)] {
+        let (server, log) = (server(), Log::default());
+        server.put(CONFIG_MAPS, config_map("a", "1"));
+        let stuck = controller().reconcile(noting(&log, |_, _| std::future::pending()));
+        let before = alive_tasks();
+        let manager = Manager::new(server.client())
+            .controller(stuck)
+            .task("also-stuck", |_| std::future::pending())
+            .task("well", |ctx| async move {
+                ctx.stopping().await;
+                Ok(())
+            })
+            .grace(grace);
+        let running = Running::start(manager);
+        settle().await;
+        let asked = Instant::now();
+        let error = running.stop().await.expect_err("something did not end");
+        assert_eq!(asked.elapsed().as_secs(), grace.as_secs());
+        let ManagerError::Grace { parts, .. } = &error else {
+            panic!("{error}")
+        };
+        assert!(parts.contains(&"test".to_owned()) && parts.contains(&"also-stuck".to_owned()));
+        assert!(grace.is_zero() || !parts.contains(&"well".to_owned()));
+        settle().await;
+        assert_eq!((alive_tasks(), server.watches()), (before, 0));
+    }
+}
+
+/// 195: a reconcile that is running when the stop comes goes on undisturbed, and can see that it should end.
+#[tokio::test(start_paused = true)]
+async fn a_reconcile_can_see_that_it_should_end() {
+    let (server, log) = (server(), Log::default());
+    server.put(CONFIG_MAPS, config_map("a", "1"));
+    let patient = noting(&log, |_, ctx| async move {
+        assert!(!ctx.is_stopping());
+        ctx.stopping().await;
+        assert!(ctx.is_stopping());
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        Ok(Action::done())
+    });
+    let (running, outcomes) = run(&server, controller().reconcile(patient));
+    settle().await;
+    running.stop().await.expect("it stops when asked");
+    assert_eq!(outcomes.done(), 1);
+}
+
+/// 153: what runs beside controllers finds their caches complete.
+#[tokio::test(start_paused = true)]
+async fn a_task_starts_when_the_caches_are_complete() {
+    let (server, log) = (server(), Log::default());
+    server.uninstall(CONFIG_MAPS);
+    let started = Arc::new(Mutex::new(None));
+    let noted = Arc::clone(&started);
+    let manager = Manager::new(server.client())
+        .controller(controller().reconcile(noting(&log, done)))
+        .task("beside", move |ctx| {
+            *noted.lock() = Some(ctx.caches().reports().len());
+            std::future::ready(Ok(()))
+        });
+    let running = Running::start(manager);
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert_eq!(*started.lock(), None);
+    server.install(CONFIG_MAPS);
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert_eq!(*started.lock(), Some(1));
+    running
+        .stop()
+        .await
+        .expect("a task that ended well is no reason to stop");
+}
+
+/// 154.
+#[tokio::test(start_paused = true)]
+async fn a_task_that_fails_or_panics_stops_all_and_is_the_error() {
+    for (panics, expected) in [
+        (false, "task `beside` failed: deliberate"),
+        (true, "`beside` panicked: deliberate"),
+    ] {
+        let (server, log) = (server(), Log::default());
+        let manager = Manager::new(server.client())
+            .controller(controller().reconcile(noting(&log, done)))
+            .task("beside", move |_| async move {
+                assert!(!panics, "deliberate");
+                Err("deliberate".into())
+            });
+        let error = manager
+            .run_until(std::future::pending())
+            .await
+            .expect_err("a task failed");
+        assert_eq!(error.to_string(), expected);
+        assert_eq!(server.watches(), 0);
+    }
+}
+
+/// 131.
+#[tokio::test(start_paused = true)]
+async fn caches_that_are_not_complete_in_time_are_an_error_where_that_was_asked_for() {
+    let (server, log) = (server(), Log::default());
+    server.uninstall(CONFIG_MAPS);
+    let impatient = controller()
+        .sync_timeout(Duration::from_mins(2))
+        .reconcile(noting(&log, done));
+    let started = Instant::now();
+    let manager = Manager::new(server.client()).controller(impatient);
+    let error = manager
+        .run_until(std::future::pending())
+        .await
+        .expect_err("it gave up");
+    assert_eq!(started.elapsed().as_secs(), 120);
+    assert!(error.to_string().contains("controller `test` failed"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_that_cannot_be_a_label_is_refused() {
+    for name in ["", "a b", "-a", "a/b", &"a".repeat(64)] {
+        let (server, log) = (server(), Log::default());
+        let misnamed = Controller::<ConfigMap>::new(name).reconcile(noting(&log, done));
+        let refused = Manager::new(server.client())
+            .controller(misnamed)
+            .run_until(std::future::pending())
+            .await;
+        assert!(matches!(refused, Err(ManagerError::InvalidName(_))), "{name:?}");
+    }
 }
 
 /// The kube-rs defect: a stop before the first sync must not hang, whether the server refuses or does not answer.

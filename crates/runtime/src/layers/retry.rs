@@ -29,7 +29,8 @@ const MOST_UNREAD: usize = 64 * 1024;
 /// | one that only reads | the connection failed or broke | backoff |
 ///
 /// A write is tried again only when the server says that it did not act. Not tried again: watches, requests whose body is
-/// a stream, and what would have to wait longer than [`longest_wait`](Self::longest_wait).
+/// a stream, evictions (their 429 is mostly a disruption budget's answer, and may stay so for hours), and what would have to
+/// wait longer than [`longest_wait`](Self::longest_wait).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Retries {
@@ -195,7 +196,7 @@ where
 
 /// The same request again, unless it can be sent only once or is not to be tried twice.
 fn copy(request: &Request<Body>) -> Option<Request<Body>> {
-    if is_stream(request) {
+    if is_stream(request) || request.uri().path().ends_with("/eviction") {
         return None;
     }
     let mut copy = Request::new(request.body().try_clone()?);

@@ -3,6 +3,7 @@
 use std::{
     ffi::OsString,
     fmt::Write as _,
+    num::NonZeroU32,
     path::{Path, PathBuf},
 };
 
@@ -11,7 +12,7 @@ use kube::{
     config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
 
-use super::retry;
+use crate::layers::RateLimit;
 
 /// Which cluster to talk to, and how fast.
 ///
@@ -31,24 +32,15 @@ pub struct Connection {
     pub context: Option<String>,
 
     /// The most requests per second, on average [default: no limit]
-    #[cfg_attr(
-        feature = "clap",
-        arg(long, value_name = "NUMBER", value_parser = rate, help_heading = "Cluster")
-    )]
-    pub qps: Option<f32>,
+    #[cfg_attr(feature = "clap", arg(long, value_name = "NUMBER", help_heading = "Cluster"))]
+    pub qps: Option<NonZeroU32>,
 
     /// The most requests at once, within --qps [default: twice as many as --qps]
     #[cfg_attr(
         feature = "clap",
-        arg(
-            long,
-            value_name = "NUMBER",
-            requires = "qps",
-            value_parser = clap::value_parser!(u32).range(1..),
-            help_heading = "Cluster"
-        )
+        arg(long, value_name = "NUMBER", requires = "qps", help_heading = "Cluster")
     )]
-    pub burst: Option<u32>,
+    pub burst: Option<NonZeroU32>,
 }
 
 /// Why there is no client.
@@ -103,17 +95,26 @@ pub enum ConnectError {
 impl Connection {
     /// A client for the chosen cluster. Nothing is sent yet.
     ///
-    /// It repeats a request that the server had no time for (429, 503, 504), as `kube` does and with the delay that the
-    /// server asks for, except evictions: their 429 is mostly a disruption budget's answer, and not a reason to wait here.
-    /// `qps` and `burst` are not applied: they are for a layer around the client.
+    /// It neither limits nor repeats requests: a manager's client does, see [`layers`](crate::layers). `kube`'s own
+    /// retries are off, since they repeat writes that may have happened.
     pub async fn client(&self) -> Result<Client, ConnectError> {
         let source = self.choose(&Environment::of_the_process())?;
-        let config = self.load(&source).await?;
-        let made = retry::client(config);
+        let mut config = self.load(&source).await?;
+        config.default_retry = false;
+        let made = Client::try_from(config);
         made.map_err(|error| ConnectError::Client {
             origin: source.to_string(),
             source: Box::new(error),
         })
+    }
+
+    /// How many requests a client may make, if that is limited.
+    pub fn limit(&self) -> Option<RateLimit> {
+        let qps = self.qps?;
+        let burst = self
+            .burst
+            .unwrap_or(qps.saturating_mul(NonZeroU32::MIN.saturating_add(1)));
+        Some(RateLimit::per_second(qps).burst(burst))
     }
 
     /// The configuration of the chosen cluster, for a client with other layers.
@@ -241,14 +242,6 @@ impl std::fmt::Display for Source {
             Self::Pod => f.write_str("the pod's service account"),
         }
     }
-}
-
-#[cfg(feature = "clap")]
-fn rate(text: &str) -> Result<f32, String> {
-    text.parse::<f32>()
-        .ok()
-        .filter(|rate| rate.is_finite() && *rate > 0.0)
-        .ok_or_else(|| "a rate is a number that is more than 0".to_owned())
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   flags ──clap──┐
-//!                 ├──► Options ──► Connection ──► kube::Client      connect.rs, retry.rs
+//!                 ├──► Options ──► Connection ──► kube::Client      connect.rs
 //!   plain fields ─┘       │   └──► Logging ──► standard error       logging.rs, json.rs
 //!                         └──► the rest is data for whoever wires the manager
 //! ```
@@ -14,13 +14,13 @@ mod connect;
 mod json;
 mod logging;
 mod node;
-mod retry;
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
     time::Duration,
 };
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
 
 pub use connect::{ConnectError, Connection};
@@ -30,6 +30,8 @@ pub use json::JsonLines;
 pub use logging::LoggingError;
 pub use logging::{LogFormat, Logging};
 pub use node::{NodeNameError, node_name};
+
+use crate::{election::ElectionConfig, install::Install, layers::ClientOptions, manager::Manager};
 
 /// What every controller's binary can be told.
 ///
@@ -126,6 +128,36 @@ impl Options {
     /// A client for the cluster that was chosen; see [`Connection::client`].
     pub async fn client(&self) -> Result<Client, ConnectError> {
         self.connection.client().await
+    }
+
+    /// A manager as these options say, without controllers yet. `program` is the name of the lease, unless the options
+    /// have one, and belongs to this program alone in the lease's namespace.
+    pub async fn manager(&self, program: &str) -> Result<Manager, ConnectError> {
+        let config = self.connection.config().await?;
+        let host = config.cluster_url.authority().map(ToString::to_string);
+        let mut manager = Manager::new(self.client().await?).client_options(ClientOptions {
+            limit: self.connection.limit(),
+            ..ClientOptions::default()
+        });
+        if let Some(host) = host {
+            manager = manager.host(host);
+        }
+        if !self.namespaces.is_empty() {
+            manager = manager.namespaces(self.namespaces.iter().map(String::as_str));
+        }
+        if let Some(address) = self.listen() {
+            manager = manager.listen(address.to_string());
+        }
+        if self.election.enabled {
+            manager = manager.elect(self.election.config(program));
+        }
+        Ok(manager)
+    }
+
+    /// The CRDs that a program needs: applied at the start if the options say so, and waited for otherwise.
+    pub fn install(&self, crds: impl IntoIterator<Item = CustomResourceDefinition>) -> Install {
+        let install = Install::new(crds);
+        if self.install { install.apply() } else { install }
     }
 
     /// Sends the log to standard error, for the whole process; see [`Logging::init`].
@@ -228,6 +260,20 @@ impl Default for ElectionOptions {
     }
 }
 
+impl ElectionOptions {
+    /// The election for a program of this name.
+    pub fn config(&self, program: &str) -> ElectionConfig {
+        let mut config = ElectionConfig::new(self.name.as_deref().unwrap_or(program))
+            .lease_duration(self.lease_duration)
+            .renew_deadline(self.renew_deadline)
+            .retry_period(self.retry_period);
+        if let Some(namespace) = &self.namespace {
+            config = config.namespace(namespace.as_str());
+        }
+        config
+    }
+}
+
 /// Reads a time as Kubernetes' tools write it: `15s`, `500ms`, `1m30s`.
 #[cfg(feature = "clap")]
 fn time(text: &str) -> Result<Duration, String> {
@@ -240,6 +286,8 @@ fn time(text: &str) -> Result<Duration, String> {
 
 #[cfg(all(test, feature = "clap"))]
 mod tests {
+    use std::num::NonZeroU32;
+
     use clap::Parser;
 
     use super::*;
@@ -266,15 +314,15 @@ mod tests {
 
     #[test]
     fn every_flag_is_a_field() {
-        let flags = "--kubeconfig=k --context=c --qps=5.5 --burst=10 --namespace=a --namespace=b,c --install \
+        let flags = "--kubeconfig=k --context=c --qps=5 --burst=10 --namespace=a --namespace=b,c --install \
                      --log-format=json --log-level=debug --no-listen --leader-elect --lease-name=l \
                      --lease-namespace=n --lease-duration=1m30s --lease-renew-deadline=500ms --lease-retry-period=100ms";
         let expected = Options {
             connection: Connection {
                 kubeconfig: Some("k".into()),
                 context: Some("c".to_owned()),
-                qps: Some(5.5),
-                burst: Some(10),
+                qps: NonZeroU32::new(5),
+                burst: NonZeroU32::new(10),
             },
             namespaces: ["a", "b", "c"].map(str::to_owned).to_vec(),
             install: true,
@@ -311,10 +359,9 @@ mod tests {
             (&["--lease-duration=15"][..], "as in `15s`"),
             (&["--lease-duration=-1s"], "as in `15s`"),
             (&["--lease-duration=0s"], "as in `15s`"),
-            (&["--qps=0"], "more than 0"),
-            (&["--qps=NaN"], "more than 0"),
+            (&["--qps=0"], "number would be zero"),
             (&["--burst=5"], "--qps"),
-            (&["--burst=0", "--qps=1"], "0 is not in 1"),
+            (&["--burst=0", "--qps=1"], "number would be zero"),
             (&["--log-format=xml"], "[possible values: text, json]"),
             (&["--no-listen", "--listen=127.0.0.1:1"], "cannot be used with"),
         ] {
