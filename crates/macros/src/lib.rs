@@ -28,24 +28,7 @@ const CRATES: &str = "crates(
 /// `Kind::crd()`.
 ///
 /// The arguments are those of `kube`'s `CustomResource` derive: `group`, `version`, `kind`, and often `namespaced` and
-/// `status = "…"`. Field names are camelCase in the API.
-///
-/// ```
-/// # mod hidden {
-/// use windlass::prelude::*;
-///
-/// #[windlass::resource(group = "example.com", version = "v1", kind = "Cone", namespaced, status = "ConeStatus")]
-/// pub struct ConeSpec {
-///     /// How many scoops.
-///     pub scoops: u8,
-/// }
-///
-/// #[windlass::part]
-/// pub struct ConeStatus {
-///     pub melted: bool,
-/// }
-/// # }
-/// ```
+/// `status = "…"`. Field names are camelCase in the API. The facade's page has an example.
 #[proc_macro_attribute]
 pub fn resource(arguments: TokenStream, item: TokenStream) -> TokenStream {
     let attributes = format!("#[derive(::windlass::kube::CustomResource)] #[kube({CRATES}, {arguments})]");

@@ -3,11 +3,12 @@
 use std::process::ExitCode;
 
 use clap::{Args, Command, FromArgMatches};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
-use crate::{error::Error, manager::Manager, options::Options};
+use crate::{error::Error, install::Install, manager::Manager, options::Options};
 
 /// Runs a program that is nothing but controllers: reads its flags, sets up logs, finds the cluster, and runs the manager
-/// that `setup` fills until SIGTERM or SIGINT.
+/// that `setup` fills until SIGTERM or SIGINT. The `crds` are applied first with `--install`, and waited for otherwise.
 ///
 /// The flags are [`Options`]; `--help` tells them. What goes wrong is told in one line on standard error, and the exit code is
 /// 1 (2 for flags that cannot be understood).
@@ -18,7 +19,7 @@ use crate::{error::Error, manager::Manager, options::Options};
 /// use windlass_runtime::{Action, Controller, launch};
 ///
 /// fn main() -> ExitCode {
-///     launch("settings", |manager, _options| {
+///     launch("settings", [], |manager| {
 ///         manager.controller(Controller::<ConfigMap>::new("settings").reconcile(|_, _| async { Ok(Action::done()) }))
 ///     })
 /// }
@@ -26,10 +27,14 @@ use crate::{error::Error, manager::Manager, options::Options};
 ///
 /// A program with flags of its own parses them with [`Options`] flattened in, and calls
 /// [`Options::manager`](crate::Options::manager).
-pub fn launch(program: &'static str, setup: impl FnOnce(Manager, &Options) -> Manager) -> ExitCode {
+pub fn launch(
+    program: &'static str,
+    crds: impl IntoIterator<Item = CustomResourceDefinition>,
+    setup: impl FnOnce(Manager) -> Manager,
+) -> ExitCode {
     let matches = Options::augment_args(Command::new(program)).get_matches();
     let options = Options::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    match run(program, &options, setup) {
+    match run(program, &options, options.install(crds), setup) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{program}: {error}");
@@ -41,13 +46,14 @@ pub fn launch(program: &'static str, setup: impl FnOnce(Manager, &Options) -> Ma
 fn run(
     program: &str,
     options: &Options,
-    setup: impl FnOnce(Manager, &Options) -> Manager,
+    install: Install,
+    setup: impl FnOnce(Manager) -> Manager,
 ) -> Result<(), Error> {
     options.init_logging()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
-        let manager = options.manager(program).await?;
-        setup(manager, options).run().await?;
+        let manager = options.manager(program).await?.install(install);
+        setup(manager).run().await?;
         Ok(())
     })
 }

@@ -150,6 +150,18 @@ impl Context {
         self.world.listers.get::<K>(kind)
     }
 
+    /// The cached object of this kind and name in the namespace of the object that is reconciled: most often a child.
+    pub fn get<K: Cacheable + Resource<DynamicType: Default>>(
+        &self,
+        name: &str,
+    ) -> Result<Option<Arc<K>>, Error> {
+        let key = match self.key.namespace() {
+            Some(namespace) => ObjectKey::namespaced(namespace, name),
+            None => ObjectKey::cluster(name),
+        };
+        Ok(self.lister::<K>()?.try_get(&key)?)
+    }
+
     /// The id of this reconcile; it is in the span of every log line too.
     pub fn id(&self) -> ReconcileId {
         self.id

@@ -1,46 +1,53 @@
 //! The toolkit for Kubernetes controllers in Rust.
 //!
-//! A controller keeps the world as an object asks for it to be. You write one function that looks at an object and
-//! does what is missing; Windlass watches, caches, queues, retries and stops.
+//! A controller keeps the world as an object asks for it to be. You say what should be there for an object; Windlass
+//! watches, caches, queues, applies, prunes, retries and stops.
 //!
 //! # From zero to a running controller
 //!
-//! 1. **A type.** A kind of your own is a struct with `kube`'s derive; built-in kinds come from `k8s-openapi`. Both are
-//!    re-exported, as [`kube`] and [`k8s_openapi`], in the versions that fit.
-//! 2. **A reconcile function.** It gets a key, reads what it needs from caches that are complete, and writes with the
-//!    client. It is called again after every change, so it starts from what it finds, not from what happened.
-//! 3. **A controller** says which kinds matter: its own, those it owns, those it watches or reads.
-//! 4. **A manager** runs controllers on one set of caches until the process is told to stop.
+//! Depend on `windlass`, and on nothing else. This is Kubernetes' sample controller, whole; it is in
+//! `operators/foo` too, as a library that is tested on real clusters:
 //!
 //! ```no_run
-//! use windlass::k8s_openapi::api::core::v1::{ConfigMap, Namespace};
-//! use windlass::kube::{Api, api::PostParams};
+#![doc = include_str!("../examples/foo.rs")]
+//! ```
+//!
+//! 1. **Types.** [`resource`] makes a struct the spec of a kind of your own, [`part`] its status and what is inside. Built-in
+//!    kinds come from [`k8s_openapi`].
+//! 2. **What should be there.** `desired` is called for every object, whenever it or one of its children changes. It says what
+//!    should be, not what to do: [`Desired`](runtime::Desired) children are applied under the controller's name, get an
+//!    owner reference, and are deleted when they are not said any more. Listers read caches that are complete.
+//!    When nothing differs nothing is written, and an object of somebody else is never touched.
+//! 3. **A controller** names the kinds that matter: its own, those it owns, watches or reads.
+//! 4. **`main`.** [`launch`](runtime::launch) reads flags (`--help` tells them), sets up logs, finds the cluster, and runs
+//!    until the process is told to stop. `--leader-elect` makes many of them one; `--listen` serves health and metrics.
+//!
+//! Try it: `cargo run --example foo -- --install` with a kubeconfig, or see `windlass demo` for one without a cluster.
+//!
+//! # Step by step instead
+//!
+//! Where what is to be done is no set of objects, reconcile by hand. The function gets a key, reads what it needs, and
+//! writes. It is called again after every change, so it starts from what it finds, not from what happened.
+//!
+//! ```no_run
+//! use windlass::k8s_openapi::api::core::v1::Node;
 //! use windlass::prelude::*;
 //!
-//! /// Every namespace gets a ConfigMap `welcome` with its name in it.
+//! /// Nodes that are told so by an annotation are made unschedulable.
 //! async fn reconcile(request: Request, ctx: Context) -> Result<Action, Error> {
-//!     let name = request.key.name();
-//!     let welcome = ObjectKey::namespaced(name, "welcome");
-//!     let Some(namespace) = ctx.lister::<Namespace>()?.get(&request.key) else {
-//!         return Ok(Action::done()); // it is gone, and its ConfigMap with it
+//!     let Some(node) = ctx.lister::<Node>()?.get(&request.key) else {
+//!         return Ok(Action::done()); // it is gone
 //!     };
-//!     if namespace.metadata.deletion_timestamp.is_some() || ctx.lister::<ConfigMap>()?.get(&welcome).is_some() {
-//!         return Ok(Action::done());
+//!     let is_unschedulable = node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true);
+//!     if node.annotations().contains_key("example.com/rest") && !is_unschedulable {
+//!         ctx.writer().merge(&*node, &json!({ "spec": { "unschedulable": true } })).await?; // an error is retried
+//!         ctx.recorder().normal(&node, "Resting", "made unschedulable");
 //!     }
-//!     let mut config = ConfigMap::default();
-//!     config.metadata.name = Some("welcome".into());
-//!     config.metadata.owner_references = namespace.controller_owner_ref(&()).map(|owner| vec![owner]);
-//!     config.data = Some([("namespace".into(), name.into())].into());
-//!     let api = Api::<ConfigMap>::namespaced(ctx.client().clone(), name);
-//!     api.create(&PostParams::default(), &config).await?; // an error is retried with backoff
 //!     Ok(Action::done())
 //! }
 //!
-//! #[tokio::main]
-//! async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//!     let welcome = Controller::<Namespace>::new("welcome").owns::<ConfigMap>().reconcile(reconcile);
-//!     Manager::new(Client::try_default().await?).controller(welcome).run().await?;
-//!     Ok(())
+//! fn main() -> std::process::ExitCode {
+//!     launch("rest", [], |manager| manager.controller(Controller::<Node>::new("rest").reconcile(reconcile)))
 //! }
 //! ```
 //!
@@ -51,7 +58,11 @@
 
 pub use k8s_openapi;
 pub use kube;
+pub use schemars;
+pub use serde;
+pub use serde_json;
 pub use windlass_cache as cache;
+pub use windlass_macros::{part, resource};
 pub use windlass_runtime as runtime;
 pub use windlass_workqueue as workqueue;
 
@@ -61,7 +72,13 @@ pub use windlass_workqueue as workqueue;
 /// use windlass::prelude::*;
 /// ```
 pub mod prelude {
-    pub use kube::{Client, Resource, ResourceExt};
+    pub use std::sync::Arc;
+
+    pub use kube::{Client, CustomResourceExt, Resource, ResourceExt};
+    pub use serde_json::{from_value, json};
     pub use windlass_cache::{Change, Lister, ObjectKey, Query};
-    pub use windlass_runtime::{Action, Context, Controller, Error, Manager, Reconciler, Request};
+    pub use windlass_runtime::{
+        Action, Conditions, Context, Controller, Desired, Error, Finding, Manager, Options, Predicate,
+        Reconciler, Request, Watch, launch,
+    };
 }

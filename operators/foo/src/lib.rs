@@ -9,33 +9,61 @@
 //! It does what Kubernetes' own sample-controller does, under the same names, so that the two can be exchanged; and
 //! better where that one is known to be weak: every field that it sets is kept, not only the number of replicas; the
 //! Deployment of a former name is removed; nothing is written when nothing differs.
-//!
-//! [`types`] is the resource and its CRD, [`deployment`] what a Foo's Deployment should look like, [`drift`] the
-//! smallest patch from what is to what should be, [`reconcile`] the loop's body.
 
 #![allow(
     clippy::disallowed_names,
     reason = "here, foo is not a placeholder: it is what the kind is called"
 )]
 
-pub mod deployment;
-pub mod drift;
-pub mod reconcile;
-pub mod types;
-
-use std::num::NonZeroUsize;
-
 use windlass::{k8s_openapi::api::apps::v1::Deployment, prelude::*};
 
-pub use types::{Foo, FooSpec, FooStatus};
+/// Asks for a Deployment with this name and size.
+#[windlass::resource(group = "samplecontroller.k8s.io", version = "v1alpha1")]
+#[kube(kind = "Foo", namespaced, status = "FooStatus")]
+// The server refuses CRDs in this group without it.
+#[kube(annotation(
+    "api-approved.kubernetes.io",
+    "unapproved, experimental-only; please get an approval from Kubernetes API reviewers if you're trying to develop a CRD in the *.k8s.io or *.kubernetes.io groups"
+))]
+pub struct FooSpec {
+    /// The name of the Deployment, in the Foo's namespace. Empty: nothing is done.
+    #[serde(default)]
+    pub deployment_name: String,
+    /// How many replicas. Left out: one at first, and then whatever somebody sets on the Deployment.
+    #[schemars(range(min = 1, max = 10))]
+    pub replicas: Option<i32>,
+}
 
-/// The name under which this controller writes (`fieldManager`), as upstream's.
-pub const FIELD_MANAGER: &str = "sample-controller";
+/// What is there.
+#[windlass::part]
+pub struct FooStatus {
+    /// How many replicas of the Deployment are available.
+    #[serde(default)]
+    pub available_replicas: i32,
+}
 
-/// The controller, ready to be run by a [`Manager`]. Two objects are reconciled at a time, as upstream does.
-pub fn controller() -> Controller<Foo, reconcile::FooReconciler> {
-    Controller::<Foo>::new("foo")
-        .owns::<Deployment>()
-        .concurrency(const { NonZeroUsize::new(2).unwrap() })
-        .reconcile(reconcile::FooReconciler)
+/// What a Foo asks for: its Deployment, and how much of that is available.
+pub async fn desired(foo: Arc<Foo>, ctx: Context) -> Result<Desired, Error> {
+    if foo.spec.deployment_name.is_empty() {
+        return Err(Error::terminal("spec.deploymentName must be set"));
+    }
+    let labels = json!({ "app": "nginx", "controller": foo.name_any() });
+    let nginx = json!({ "name": "nginx", "image": "nginx:latest" });
+    let template = json!({ "metadata": { "labels": labels }, "spec": { "containers": [nginx] } });
+    let deployment: Deployment = from_value(json!({
+        "metadata": { "name": foo.spec.deployment_name },
+        "spec": { "replicas": foo.spec.replicas, "selector": { "matchLabels": labels }, "template": template },
+    }))?;
+    let there = ctx.get::<Deployment>(&foo.spec.deployment_name)?;
+    let status = there.and_then(|there| there.status.clone());
+    let available_replicas = status.and_then(|status| status.available_replicas).unwrap_or(0);
+    let desired = Desired::new().child(deployment);
+    let desired = desired.status(FooStatus { available_replicas });
+    Ok(desired.event("Synced", "Foo synced successfully"))
+}
+
+/// The controller, ready to be run by a [`Manager`]. It writes and speaks under upstream's name.
+pub fn controller() -> Controller<Foo, impl Reconciler> {
+    let foos = Controller::<Foo>::new("foo").component("sample-controller");
+    foos.owns::<Deployment>().declare(desired)
 }

@@ -93,7 +93,7 @@ async fn a_new_foo_gets_one_deployment_and_one_status(case: Case) -> anyhow::Res
     );
     assert_eq!(
         world.writes_about(&["example", "web"]),
-        ["POST deployments/web", "PATCH foos/example/status"]
+        ["PATCH deployments/web", "PATCH foos/example/status"]
     );
     running.stop().await
 }
@@ -222,14 +222,17 @@ async fn a_deployment_that_is_deleted_comes_back(case: Case) -> anyhow::Result<(
 /// 6.
 async fn a_deployment_of_somebody_else_is_not_touched(case: Case) -> anyhow::Result<()> {
     let world = World::new(&case).await?;
-    let mut foreign = windlass_foo::deployment::desired(&Foo::new(
-        "x",
-        FooSpec {
-            deployment_name: "web".into(),
-            replicas: None,
+    let labels = json!({ "app": "nginx" });
+    let foreign: Deployment = from_value(json!({
+        "metadata": { "name": "web" },
+        "spec": {
+            "selector": { "matchLabels": labels },
+            "template": {
+                "metadata": { "labels": labels },
+                "spec": { "containers": [{ "name": "nginx", "image": "nginx:latest" }] },
+            },
         },
-    ));
-    foreign.metadata.owner_references = None;
+    }))?;
     let foreign = case
         .api::<Deployment>()
         .create(&PostParams::default(), &foreign)

@@ -30,7 +30,7 @@ use windlass::{
     prelude::*,
     runtime::{ManagerError, Outcomes},
 };
-use windlass_foo::{Foo, FooSpec, types::crd};
+use windlass_foo::{Foo, FooSpec};
 use windlass_suite::Context as Case;
 
 /// No step takes nearly so long unless it never comes.
@@ -97,6 +97,9 @@ impl World {
                 let body = body.collect().await?.to_bytes();
                 if parts.method != Method::GET {
                     lock(&log).push(describe(&parts, &body));
+                }
+                // Events are not fields of anybody.
+                if parts.method != Method::GET && !parts.uri.path().contains("/events") {
                     lock(&manager_log).insert(field_manager(&parts));
                 }
                 inner
@@ -294,7 +297,7 @@ fn field_manager(parts: &Parts) -> Option<String> {
 
 /// Cases run at the same time: the first installs it for all.
 async fn install_crd(client: Client) -> anyhow::Result<()> {
-    let definition = crd();
+    let definition = Foo::crd();
     let api = Api::<CustomResourceDefinition>::all(client.clone());
     match api.create(&PostParams::default(), &definition).await {
         Err(kube::Error::Api(status)) if status.is_already_exists() => {}
