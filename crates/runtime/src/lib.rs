@@ -20,6 +20,7 @@
 //! per reconcile.
 
 mod controller;
+mod election;
 mod error;
 mod listers;
 mod manager;
@@ -33,6 +34,10 @@ mod stop;
 mod worker;
 
 pub use controller::{Controller, ControllerError, Undecided};
+pub use election::{
+    Election, ElectionConfig, ElectionConfigError, ElectionError, ElectionStatus, Epoch, Fence, FenceError,
+    FenceLayer, Fenced, Leadership, OnLoss, Overdue, is_fenced,
+};
 pub use error::Error;
 pub use manager::{Manager, ManagerError};
 pub use outcomes::Outcomes;
