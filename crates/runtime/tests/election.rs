@@ -105,6 +105,26 @@ async fn a_leader_keeps_its_lease_until_its_work_ended() {
     second.stop().await.expect("it stops when asked");
 }
 
+/// 157: a leader that loses its lease while its work is ending does not compete again, and still waits for the work
+/// before it releases anything.
+#[tokio::test(start_paused = true)]
+async fn a_loss_while_work_ends_releases_nothing_before_its_end() {
+    let server = server();
+    let mut candidate = Candidate::start(&server, config());
+    candidate.leads().await;
+    candidate.begin_stop();
+    candidate.line.always(Some(Fault::Lost));
+    candidate.follows().await;
+    candidate.line.always(None);
+    candidate.line.log();
+    tokio::time::sleep(SECOND * 60).await;
+    assert!(!candidate.is_finished() && !candidate.status.is_leader());
+    assert!(candidate.line.log().is_empty());
+    assert_eq!(holder(&server).await, candidate.status.identity());
+    candidate.stop().await.expect("it stops when asked");
+    assert_eq!(holder(&server).await, "");
+}
+
 /// 157: a candidate that stops does not become the leader, even if it asked for the lease already.
 #[tokio::test(start_paused = true)]
 async fn a_candidate_that_stops_is_not_elected() {
@@ -296,4 +316,5 @@ async fn a_leader_that_nobody_drives_becomes_unhealthy() {
     let error = status.check(SECOND * 10).expect_err("overdue");
     assert!(error.to_string().contains("lease `lock`"), "{error}");
     drop(running);
+    assert!(!status.is_leader(), "what is dropped does not lead");
 }

@@ -91,10 +91,10 @@ impl Election {
 
     /// Competes for the lease and keeps it.
     ///
-    /// From `stopping` on a candidate does not lead any more, and the call returns at once; a leader goes on renewing
-    /// until `ended`, by which the caller says that the leader's work is over (it is awaited from then on), closes the fence and releases
-    /// the lease, so that the next leader need not wait for it to run out. The release is tried for the renew
-    /// deadline at most.
+    /// From `stopping` on a candidate does not come to lead any more, and if it never led, the call returns at once.
+    /// A leader goes on renewing until `ended`, by which the caller says that the leader's work is over (it is awaited
+    /// from then on), closes the fence and releases the lease, so that the next leader need not wait for it to run
+    /// out. The release is tried for the renew deadline at most.
     ///
     /// Dropping the returned future instead releases nothing; the fence closes by itself when the lease ends.
     pub async fn run_until(
@@ -107,6 +107,10 @@ impl Election {
         'running: loop {
             let was_leading = self.elector.is_leading();
             if is_stopping && !was_leading {
+                // Work of a term that was lost may still run: nothing is released before its end.
+                if self.elector.has_led() {
+                    ended.await;
+                }
                 break;
             }
             {
@@ -117,7 +121,7 @@ impl Election {
                         () = &mut stopping, if !is_stopping => {
                             is_stopping = true;
                             if !was_leading {
-                                break 'running;
+                                continue 'running;
                             }
                         }
                         () = &mut ended, if is_stopping => break 'running,
@@ -233,6 +237,13 @@ impl Election {
             Ok(Answer::Conflict) => Released::Again(RELEASE_PAUSE),
             Ok(Answer::Absent | Answer::Failed) | Err(_) => failed,
         }
+    }
+}
+
+impl Drop for Election {
+    fn drop(&mut self) {
+        // Who is not run any more renews nothing. The fence needs no help: it goes by the clock.
+        self.status.publish(Leadership::Follower { holder: None }, None);
     }
 }
 

@@ -242,6 +242,11 @@ impl Elector {
         self.leading.is_some()
     }
 
+    /// Whether there was a term of ours, over or not.
+    pub(crate) fn has_led(&self) -> bool {
+        self.led.is_some()
+    }
+
     /// Whether the lease may be ours: it was asked for at least once.
     pub(crate) fn has_claimed(&self) -> bool {
         self.stamped.is_some()

@@ -328,7 +328,7 @@ impl Running<'_> {
                     .map_err(|cause| ManagerError::Controller { controller, cause })
             });
         }
-        let (lost, mut loss) = oneshot::channel();
+        let (lost, loss) = oneshot::channel();
         let electing = async {
             let Some(election) = election else { return };
             self.ready().await;
@@ -344,11 +344,18 @@ impl Running<'_> {
             let mut outcome = Ok(());
             let mut tasks = Some(tasks);
             let mut ready = pin!(self.ready());
+            // Without an election, and after one that ended well, there is nothing to lose.
+            let mut loss = pin!(async {
+                match loss.await {
+                    Ok(lost) => lost,
+                    Err(_) => pending().await,
+                }
+            });
             loop {
                 tokio::select! {
                     biased;
                     () = &mut shutdown => break,
-                    Ok(lost) = &mut loss => {
+                    lost = &mut loss => {
                         outcome = Err(lost.into());
                         break;
                     }
