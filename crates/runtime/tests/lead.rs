@@ -23,8 +23,8 @@ use tokio::{sync::oneshot, task::JoinHandle, time::Instant};
 use tower::{ServiceExt, service_fn};
 use windlass_apiserver::Server;
 use windlass_runtime::{
-    Action, Context, Controller, ElectionConfig, Epoch, Error, Manager, ManagerError, OnLoss, Reconciler, Request as Key,
-    is_fenced,
+    Action, Context, Controller, ElectionConfig, Epoch, Error, Manager, ManagerError, OnLoss, Reconciler,
+    Request as Key, is_fenced,
 };
 
 fn server() -> Server {
@@ -56,7 +56,10 @@ async fn touch(client: &Client, text: &str) {
     let configs = Api::<ConfigMap>::namespaced(client.clone(), "default");
     let patch = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "a" }, "data": { "text": text } });
     let params = PatchParams::apply("test").force();
-    configs.patch("a", &params, &Patch::Apply(patch)).await.expect("it is accepted");
+    configs
+        .patch("a", &params, &Patch::Apply(patch))
+        .await
+        .expect("it is accepted");
 }
 
 /// Who reconciled, in which term.
@@ -115,18 +118,37 @@ async fn one_of_two_reconciles_and_the_other_follows_it_at_once() {
     seconds(5).await;
     touch(&direct(&server), "2").await;
     seconds(5).await;
-    assert_eq!(log.lock().iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["first", "first"]);
+    assert_eq!(
+        log.lock().iter().map(|(name, _)| *name).collect::<Vec<_>>(),
+        ["first", "first"]
+    );
     let led = log.lock()[0].1.expect("a term");
     first.stop().await.expect("it stops when asked");
     // The lease is free: the follower looks every two seconds, with some chance.
     seconds(5).await;
     let (name, epoch) = *log.lock().last().expect("somebody");
-    assert_eq!((name, log.lock().len()), ("second", 3), "everything is looked at again");
-    assert!(epoch.is_some_and(|epoch| epoch > led), "later leaders have greater epochs");
+    assert_eq!(
+        (name, log.lock().len()),
+        ("second", 3),
+        "everything is looked at again"
+    );
+    assert!(
+        epoch.is_some_and(|epoch| epoch > led),
+        "later leaders have greater epochs"
+    );
     second.stop().await.expect("it stops when asked");
     let leases = Api::<Lease>::namespaced(direct(&server), "default");
-    let lease = leases.get("test").await.expect("it is there").spec.expect("a spec");
-    assert_eq!(lease.holder_identity.as_deref().unwrap_or_default(), "", "it was given back");
+    let lease = leases
+        .get("test")
+        .await
+        .expect("it is there")
+        .spec
+        .expect("a spec");
+    assert_eq!(
+        lease.holder_identity.as_deref().unwrap_or_default(),
+        "",
+        "it was given back"
+    );
 }
 
 /// 192: a reconcile that does not listen is refused every write after its lease, although the API is there for it.
@@ -145,23 +167,40 @@ async fn a_leader_that_is_cut_off_from_its_lease_writes_nothing_past_its_end() {
             for count in 0.. {
                 let patch = Patch::Merge(json!({ "data": { "count": format!("{count}") } }));
                 let written = configs.patch("a", &PatchParams::default(), &patch).await;
-                noted.lock().push((Instant::now(), written.map(drop).map_err(|error| is_fenced(&error))));
+                noted.lock().push((
+                    Instant::now(),
+                    written.map(drop).map_err(|error| is_fenced(&error)),
+                ));
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         });
         std::future::pending::<Result<Action, Error>>()
     };
     let configs = Controller::<ConfigMap>::new("configs").reconcile(deaf);
-    let running = Running::start(Manager::new(client).controller(configs).elect(election()).grace(Duration::ZERO));
+    let running = Running::start(
+        Manager::new(client)
+            .controller(configs)
+            .elect(election())
+            .grace(Duration::ZERO),
+    );
     seconds(30).await;
     cut.store(true, Ordering::Relaxed);
     let cut_at = Instant::now();
     seconds(60).await;
     let written = writes.lock().clone();
-    let last = written.iter().filter(|(_, outcome)| outcome.is_ok()).map(|(at, _)| *at).max().expect("it wrote");
+    let last = written
+        .iter()
+        .filter(|(_, outcome)| outcome.is_ok())
+        .map(|(at, _)| *at)
+        .max()
+        .expect("it wrote");
     assert!(last > cut_at, "a lease that is still valid is enough");
     assert!(last < cut_at + Duration::from_secs(15), "{:?}", last - cut_at);
-    let refused: Vec<_> = written.iter().filter(|(at, _)| *at > last).map(|(_, outcome)| outcome).collect();
+    let refused: Vec<_> = written
+        .iter()
+        .filter(|(at, _)| *at > last)
+        .map(|(_, outcome)| outcome)
+        .collect();
     assert!(refused.len() > 100 && refused.iter().all(|outcome| **outcome == Err(true)));
     drop(running.stop().await);
 }
@@ -175,7 +214,10 @@ async fn a_leader_that_lost_its_lease_stands_by_or_exits() {
         let (client, cut) = cut_off(&server);
         let on_loss = if exits { OnLoss::Exit } else { OnLoss::Standby };
         let configs = Controller::<ConfigMap>::new("configs").reconcile(noting("it", &log));
-        let manager = Manager::new(client).namespace("default").controller(configs).elect(election().on_loss(on_loss));
+        let manager = Manager::new(client)
+            .namespace("default")
+            .controller(configs)
+            .elect(election().on_loss(on_loss));
         let running = Running::start(manager);
         seconds(5).await;
         assert_eq!(log.lock().len(), 1);
@@ -185,13 +227,21 @@ async fn a_leader_that_lost_its_lease_stands_by_or_exits() {
         seconds(5).await;
         assert_eq!(log.lock().len(), 1, "it does not lead");
         if exits {
-            let error = running.manager.await.expect("no panic").expect_err("it lost the lease");
+            let error = running
+                .manager
+                .await
+                .expect("no panic")
+                .expect_err("it lost the lease");
             assert!(matches!(error, ManagerError::Election(_)), "{error}");
             continue;
         }
         cut.store(false, Ordering::Relaxed);
         seconds(30).await;
-        let terms: Vec<_> = log.lock().iter().map(|(_, epoch)| epoch.expect("a term")).collect();
+        let terms: Vec<_> = log
+            .lock()
+            .iter()
+            .map(|(_, epoch)| epoch.expect("a term"))
+            .collect();
         assert_eq!(terms.len(), 2, "it leads again");
         assert!(terms[1] > terms[0]);
         running.stop().await.expect("it stops when asked");
@@ -211,7 +261,12 @@ async fn what_is_left_of_an_earlier_term_cannot_write_in_a_later_one() {
         std::future::ready(Ok(Action::done()))
     };
     let configs = Controller::<ConfigMap>::new("configs").reconcile(keeping);
-    let running = Running::start(Manager::new(client).namespace("default").controller(configs).elect(election()));
+    let running = Running::start(
+        Manager::new(client)
+            .namespace("default")
+            .controller(configs)
+            .elect(election()),
+    );
     seconds(5).await;
     cut.store(true, Ordering::Relaxed);
     seconds(60).await;
@@ -219,7 +274,10 @@ async fn what_is_left_of_an_earlier_term_cannot_write_in_a_later_one() {
     seconds(30).await;
     let (old, new) = {
         let kept = kept.lock();
-        (kept.first().expect("the first term").clone(), kept.last().expect("the second term").clone())
+        (
+            kept.first().expect("the first term").clone(),
+            kept.last().expect("the second term").clone(),
+        )
     };
     assert!(old.epoch() < new.epoch());
     let write = |ctx: Context| async move {
@@ -265,7 +323,14 @@ async fn some_work_is_for_every_replica_and_some_for_the_leader() {
     seconds(5).await;
     let second = start("second");
     seconds(5).await;
-    assert_eq!(everywhere.lock().iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["first", "second"]);
+    assert_eq!(
+        everywhere
+            .lock()
+            .iter()
+            .map(|(name, _)| *name)
+            .collect::<Vec<_>>(),
+        ["first", "second"]
+    );
     assert!(everywhere.lock().iter().all(|(_, epoch)| epoch.is_none()));
     let names = || tasks.lock().iter().map(|(name, _)| *name).collect::<Vec<_>>();
     assert_eq!(names(), ["first"]);
@@ -294,7 +359,10 @@ async fn the_lease_is_given_back_after_the_last_reconcile() {
     };
     let configs = Controller::<ConfigMap>::new("configs").reconcile(slow);
     let first = Running::start(
-        Manager::new(direct(&server)).namespace("default").controller(configs).elect(election().identity("first")),
+        Manager::new(direct(&server))
+            .namespace("default")
+            .controller(configs)
+            .elect(election().identity("first")),
     );
     seconds(5).await;
     let taken = Arc::new(Mutex::new(None));
@@ -307,7 +375,10 @@ async fn the_lease_is_given_back_after_the_last_reconcile() {
     seconds(5).await;
     first.stop().await.expect("it stops when asked");
     seconds(5).await;
-    let (ended, taken) = (ended.lock().expect("it ended"), taken.lock().expect("it was taken"));
+    let (ended, taken) = (
+        ended.lock().expect("it ended"),
+        taken.lock().expect("it was taken"),
+    );
     assert!(ended < taken && taken - ended < Duration::from_secs(5));
     second.stop().await.expect("it stops when asked");
 }
