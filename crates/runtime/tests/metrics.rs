@@ -14,9 +14,13 @@ use std::{
 
 use exposition::{Kind, parse};
 use http::{Method, StatusCode};
+use proptest::{
+    collection::{btree_map, btree_set},
+    prelude::*,
+};
 use tokio::time::sleep;
 use windlass_runtime::metrics::{
-    Ended, Format, Metrics, Reading,
+    DurationHistogram, Ended, Format, Metrics, Reading,
     prometheus_client::metrics::{counter::Counter, family::Family},
 };
 use windlass_workqueue::{Add, Priority, WorkQueue};
@@ -308,6 +312,45 @@ fn label_values_survive_whatever_they_hold() {
         .map(|sample| sample.labels["odd"].as_str())
         .collect();
     assert_eq!(found, BTreeSet::from(odd));
+}
+
+proptest! {
+    #[test]
+    fn any_label_value_and_any_number_come_back(values in btree_map(any::<String>(), any::<u64>(), 1..5)) {
+        let metrics = Metrics::new();
+        let shown = values.clone();
+        metrics.read_gauge("any", "Any", move || {
+            let readings = shown.iter().map(|(value, bits)| Reading::new(f64::from_bits(*bits)).label("any", value));
+            readings.collect::<Vec<_>>()
+        });
+        let families = parse(&metrics.scrape(Format::Prometheus));
+        let found: BTreeMap<_, _> = families["any"]
+            .samples
+            .iter()
+            .map(|sample| (sample.labels["any"].clone(), sample.value))
+            .collect();
+        prop_assert_eq!(found.len(), values.len());
+        for (value, bits) in values {
+            let (number, found) = (f64::from_bits(bits), found[&value]);
+            prop_assert!(number.to_bits() == found.to_bits() || number.is_nan() && found.is_nan(), "{} {}", number, found);
+        }
+    }
+
+    /// A bound is a label: the number behind it must not change on the way.
+    #[test]
+    fn any_bound_comes_back(bounds in btree_set(1_u64..10_000_000_000_000, 1..8)) {
+        #[allow(clippy::cast_precision_loss, reason = "any number will do")]
+        let bounds: Vec<_> = bounds.into_iter().map(|nanos| nanos as f64 * 1e-9).collect();
+        let metrics = Metrics::new();
+        metrics.register(|registry| registry.register("any", "Any", DurationHistogram::new(&bounds)));
+        for format in [Format::Prometheus, Format::OpenMetrics] {
+            let text = metrics.scrape(format);
+            let families = parse(text.strip_suffix("# EOF\n").unwrap_or(&text));
+            let found = families["any"].samples.iter().filter_map(|sample| sample.labels.get("le")?.parse().ok());
+            let found: Vec<f64> = found.filter(|bound: &f64| bound.is_finite()).collect();
+            prop_assert_eq!(&found, &bounds);
+        }
+    }
 }
 
 #[test]
