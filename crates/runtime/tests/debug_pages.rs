@@ -5,14 +5,15 @@ mod exposition;
 mod model;
 mod served;
 
-use std::time::Duration;
+use std::{num::NonZeroU32, time::Duration};
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use model::{CONFIG_MAPS, Server};
+use model::{CONFIG_MAPS, Server, config_map};
 use serde_json::{Value, json};
 use served::Served;
 use windlass_cache::{Caches, Selection};
 use windlass_runtime::{
+    layers::{ClientOptions, RateLimit, wrap},
     metrics::Metrics,
     serving::{CacheStatus, ControllerState, ControllerStatus, Endpoints, Failing, OutcomeCounts, Running},
 };
@@ -127,10 +128,15 @@ settings    team-b/x   1      when it changes  replicas must be positive
 #[tokio::test]
 async fn caches_are_shown_and_counted() {
     let model = Server::with(&[CONFIG_MAPS]);
-    let caches = Caches::new(model.client());
+    let metrics = Metrics::new();
+    let options = ClientOptions {
+        limit: Some(RateLimit::per_second(NonZeroU32::MIN)),
+        metrics: Some(metrics.requests("model")),
+        ..ClientOptions::default()
+    };
+    let caches = Caches::new(wrap(model.client(), options));
     let cache = caches.get::<ConfigMap>(&Selection::all());
     cache.synced(Duration::from_secs(20)).await.expect("it syncs");
-    let metrics = Metrics::new();
     let (shown, counted) = (caches.clone(), caches.clone());
     metrics.caches(move || counted.reports());
     let status = move || shown.reports().into_iter().map(CacheStatus::from).collect();
@@ -163,6 +169,14 @@ async fn caches_are_shown_and_counted() {
         assert_eq!(sample.labels["selection"], "all namespaces");
     }
     assert!((families["windlass_cache_lists_total"].samples[0].value - 1.0).abs() < f64::EPSILON);
+    // The watch went through the client's layers, and lives.
+    let requests = &families["rest_client_requests_total"].samples[0];
+    assert_eq!(requests.labels["host"], "model");
+    assert_eq!(requests.labels["code"], "200");
+    model.put(CONFIG_MAPS, config_map("a", "text"));
+    while served.get("/debug/caches").await.1.contains("\"objects\": 0") {
+        tokio::task::yield_now().await;
+    }
     served.stop().await;
     caches.close().await;
 }

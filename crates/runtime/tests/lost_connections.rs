@@ -48,7 +48,11 @@ async fn losing(lost: usize, how: Loses) -> (String, Arc<AtomicUsize>, JoinSet<(
             if is_lost && matches!(how, Loses::BeforeTheRequest) {
                 continue;
             }
-            stream.read(&mut [0; 4096]).await.expect("a request");
+            let mut request = Vec::new();
+            while !request.ends_with(b"\r\n\r\n") {
+                let read = stream.read_buf(&mut request).await.expect("a request");
+                assert!(read > 0, "the whole request");
+            }
             let answer: &[u8] = match (is_lost, how) {
                 (true, Loses::InTheAnswer) => b"HTTP/1.1 200 O",
                 (true, _) => b"",

@@ -5,17 +5,24 @@ mod exposition;
 use std::{
     collections::{BTreeMap, BTreeSet},
     num::NonZeroUsize,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
 use exposition::{Kind, parse};
 use http::{Method, StatusCode};
+use proptest::{
+    collection::{btree_map, btree_set},
+    prelude::*,
+};
 use tokio::time::sleep;
 use windlass_runtime::{
     Outcome,
     metrics::{
-        Format, Metrics,
+        DurationHistogram, Format, Metrics, Reading,
         prometheus_client::metrics::{counter::Counter, family::Family},
     },
 };
@@ -26,7 +33,7 @@ fn settings() -> Metrics {
     let metrics = Metrics::new();
     metrics.controller("settings", NonZeroUsize::MIN);
     metrics.queue("settings");
-    metrics.leader("settings").leads();
+    metrics.leader("settings", || true, || 2);
     metrics
         .requests("127.0.0.1:6443")
         .count(&Method::GET, Some(StatusCode::OK));
@@ -217,6 +224,47 @@ async fn a_queue_shows_what_it_does() {
     got(0.0, "dropped_total");
 }
 
+#[test]
+fn what_others_keep_is_asked_for_at_each_scrape() {
+    let metrics = Metrics::new();
+    let leads = Arc::new(AtomicBool::new(false));
+    let asked = Arc::clone(&leads);
+    metrics.leader("a", move || asked.load(Ordering::Relaxed), || 4);
+    metrics.leader("b", || true, || 0);
+    metrics.read_gauge("queued", "Queued", || [Reading::new(0.5)]);
+    metrics.read_counter("dropped", "Dropped", || {
+        ["full", "spam"].map(|reason| Reading::new(7).label("reason", reason))
+    });
+    metrics.read_counter("nothing", "Nothing", || None);
+    let lines = || {
+        let text = metrics.scrape(Format::Prometheus);
+        let families = parse(&text);
+        assert!(!families.contains_key("nothing_total"));
+        let shown = |line: &&str| {
+            ["leader_", "queued", "dropped"]
+                .iter()
+                .any(|name| line.starts_with(name))
+        };
+        text.lines().filter(shown).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let mut expected = [
+        r#"dropped_total{reason="full"} 7"#,
+        r#"dropped_total{reason="spam"} 7"#,
+        r#"leader_election_master_status{name="a"} 0"#,
+        r#"leader_election_master_status{name="b"} 1"#,
+        r#"leader_election_slowpath_total{name="a"} 4"#,
+        r#"leader_election_slowpath_total{name="b"} 0"#,
+        "queued 0.5",
+    ];
+    assert_eq!(lines(), expected);
+    leads.store(true, Ordering::Relaxed);
+    expected[2] = r#"leader_election_master_status{name="a"} 1"#;
+    assert_eq!(lines(), expected);
+    // An election that begins anew is the same one.
+    metrics.leader("a", || true, || 4);
+    assert_eq!(lines().len(), expected.len());
+}
+
 /// Each priority of an author's own is a series that the scraper keeps for ever.
 #[test]
 fn many_priorities_share_a_series() {
@@ -268,11 +316,62 @@ fn label_values_survive_whatever_they_hold() {
     assert_eq!(found, BTreeSet::from(odd));
 }
 
+proptest! {
+    #[test]
+    fn any_label_value_and_any_number_come_back(values in btree_map(any::<String>(), any::<u64>(), 1..5)) {
+        let metrics = Metrics::new();
+        let shown = values.clone();
+        metrics.read_gauge("any", "Any", move || {
+            let readings = shown.iter().map(|(value, bits)| Reading::new(f64::from_bits(*bits)).label("any", value));
+            readings.collect::<Vec<_>>()
+        });
+        let families = parse(&metrics.scrape(Format::Prometheus));
+        let found: BTreeMap<_, _> = families["any"]
+            .samples
+            .iter()
+            .map(|sample| (sample.labels["any"].clone(), sample.value))
+            .collect();
+        prop_assert_eq!(found.len(), values.len());
+        for (value, bits) in values {
+            let (number, found) = (f64::from_bits(bits), found[&value]);
+            prop_assert!(number.to_bits() == found.to_bits() || number.is_nan() && found.is_nan(), "{} {}", number, found);
+        }
+    }
+
+    /// A bound is a label: the number behind it must not change on the way.
+    #[test]
+    fn any_bound_comes_back(bounds in btree_set(1_u64..10_000_000_000_000, 1..8)) {
+        #[allow(clippy::cast_precision_loss, reason = "any number will do")]
+        let bounds: Vec<_> = bounds.into_iter().map(|nanos| nanos as f64 * 1e-9).collect();
+        let metrics = Metrics::new();
+        metrics.register(|registry| registry.register("any", "Any", DurationHistogram::new(&bounds)));
+        for format in [Format::Prometheus, Format::OpenMetrics] {
+            let text = metrics.scrape(format);
+            let families = parse(text.strip_suffix("# EOF\n").unwrap_or(&text));
+            let found = families["any"].samples.iter().filter_map(|sample| sample.labels.get("le")?.parse().ok());
+            let found: Vec<f64> = found.filter(|bound: &f64| bound.is_finite()).collect();
+            prop_assert_eq!(&found, &bounds);
+        }
+    }
+}
+
 #[test]
 fn open_metrics_says_the_same() {
     let metrics = settings();
     let plain = parse(&metrics.scrape(Format::Prometheus));
     let open = metrics.scrape(Format::OpenMetrics);
+    // As Go programs write them in this format.
+    for le in [
+        "1e-08",
+        "9.999999999999999e-06",
+        "0.001",
+        "0.15",
+        "1.0",
+        "1000.0",
+        "+Inf",
+    ] {
+        assert!(open.contains(&format!("{{le=\"{le}\",")), "{le} in\n{open}");
+    }
     let body = open.strip_suffix("# EOF\n").expect("it ends with EOF");
     let open = parse(body);
     let changing = |name: &str| name.starts_with("process_");

@@ -172,19 +172,9 @@ fn check_names(controllers: &[Prepared]) -> Result<(), ManagerError> {
 fn show(metrics: &Metrics, caches: &Caches, election: Option<&ElectionStatus>) {
     let shown = caches.clone();
     metrics.caches(move || shown.reports());
-    if let Some(status) = election.cloned() {
-        let figures = metrics.leader(status.name());
-        let told = std::sync::atomic::AtomicU64::new(0);
-        metrics.before_scrape(move || {
-            if status.is_leader() {
-                figures.leads();
-            } else {
-                figures.follows();
-            }
-            let total = status.slow_paths();
-            let before = told.swap(total, std::sync::atomic::Ordering::Relaxed);
-            (before..total).for_each(|_| figures.slow_path());
-        });
+    if let Some(status) = election {
+        let (leads, slow) = (status.clone(), status.clone());
+        metrics.leader(status.name(), move || leads.is_leader(), move || slow.slow_paths());
     }
 }
 
@@ -437,18 +427,18 @@ impl Running<'_> {
 
     fn show_events(&self, recorder: &Recorder) {
         let told = recorder.clone();
-        self.metrics.read(
+        self.metrics.read_counter(
             "windlass_events_written",
             "Requests by which events were created or updated",
-            move || Reading::Counter(told.counts().written()),
+            move || [Reading::new(told.counts().written())],
         );
         let told = recorder.clone();
-        self.metrics.read(
+        self.metrics.read_counter(
             "windlass_events_dropped",
-            "Events that were never written",
+            "Events that were never written, by reason",
             move || {
                 let counts = told.counts();
-                Reading::Counter(DropReason::ALL.iter().map(|reason| counts.dropped(*reason)).sum())
+                DropReason::ALL.map(|reason| Reading::new(counts.dropped(reason)).label("reason", reason.label()))
             },
         );
     }

@@ -1,73 +1,67 @@
-//! Who leads, by controller-runtime's names.
+//! Who leads, by client-go's names.
 
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 use prometheus_client::{
-    encoding::EncodeLabelSet,
-    metrics::{counter::Counter, family::Family, gauge::Gauge},
+    metrics::{counter::ConstCounter, gauge::ConstGauge},
     registry::Registry,
 };
 
-/// The figures of one candidate, from [`Metrics::leader`](super::Metrics::leader).
-#[derive(Clone, Debug)]
-pub struct LeaderMetrics {
-    status: Gauge,
-    slow: Counter,
-}
+use super::readings::{Read, Reading, ToCounter, ToGauge};
 
-impl LeaderMetrics {
-    /// It leads from now on.
-    pub fn leads(&self) {
-        self.status.set(1);
-    }
+/// The elections that this process takes part in, usually one.
+#[derive(Clone, Default)]
+pub(super) struct Leaders(Arc<Mutex<Vec<Candidate>>>);
 
-    /// It does not, or no longer.
-    pub fn follows(&self) {
-        self.status.set(0);
-    }
-
-    /// It had to read the lease before it could renew it.
-    pub fn slow_path(&self) {
-        self.slow.inc();
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Labels {
-    name: String,
-}
-
-#[derive(Debug)]
-pub(super) struct Leaders {
-    status: Family<Labels, Gauge>,
-    slow: Family<Labels, Counter>,
+struct Candidate {
+    lease: String,
+    leads: Box<dyn Fn() -> bool + Send + Sync>,
+    slow_paths: Box<dyn Fn() -> u64 + Send + Sync>,
 }
 
 impl Leaders {
     pub(super) fn register(registry: &mut Registry) -> Self {
-        let families = Self {
-            status: Family::default(),
-            slow: Family::default(),
-        };
-        let registry = registry.sub_registry_with_prefix("leader_election");
-        registry.register(
-            "master_status",
+        let leaders = Self::default();
+        let asked = leaders.clone();
+        let status = Read::new(
+            "leader_election_master_status",
             "1 while this process leads",
-            families.status.clone(),
+            move || asked.each(|candidate| f64::from(u8::from((candidate.leads)()))),
+            ConstGauge::new as ToGauge,
         );
-        registry.register(
-            "slowpath",
+        registry.register_collector(Box::new(status));
+        let asked = leaders.clone();
+        let slow_paths = Read::new(
+            "leader_election_slowpath",
             "Renewals that had to read the lease first",
-            families.slow.clone(),
+            move || asked.each(|candidate| (candidate.slow_paths)()),
+            ConstCounter::new as ToCounter,
         );
-        families
+        registry.register_collector(Box::new(slow_paths));
+        leaders
     }
 
-    pub(super) fn lease(&self, name: &str) -> LeaderMetrics {
-        let labels = Labels {
-            name: name.to_owned(),
-        };
-        LeaderMetrics {
-            status: self.status.get_or_create_owned(&labels),
-            slow: self.slow.get_or_create_owned(&labels),
-        }
+    pub(super) fn add(
+        &self,
+        lease: &str,
+        leads: impl Fn() -> bool + Send + Sync + 'static,
+        slow_paths: impl Fn() -> u64 + Send + Sync + 'static,
+    ) {
+        let mut candidates = self.0.lock();
+        candidates.retain(|candidate| candidate.lease != lease);
+        candidates.push(Candidate {
+            lease: lease.to_owned(),
+            leads: Box::new(leads),
+            slow_paths: Box::new(slow_paths),
+        });
+    }
+
+    fn each<Value>(&self, read: impl Fn(&Candidate) -> Value) -> Vec<Reading<Value>> {
+        let candidates = self.0.lock();
+        let readings = candidates
+            .iter()
+            .map(|candidate| Reading::new(read(candidate)).label("name", &candidate.lease));
+        readings.collect()
     }
 }

@@ -4,8 +4,8 @@
 //!   controllers ─► ControllerMetrics ─┐
 //!   work queues ─► a sink ────────────┤ atomics        ┌─► Prometheus text (default)
 //!   client ──────► RequestMetrics ────┼──────► Registry ─► scrape
-//!   leases ──────► LeaderMetrics ─────┤     ▲          └─► OpenMetrics (if asked)
-//!   an author's own ──────────────────┘     └── asked when scraped: caches, the process, other counters
+//!   an author's own ──────────────────┘     ▲          └─► OpenMetrics (if asked)
+//!                                           └── asked when scraped: caches, elections, events, the process
 //! ```
 //!
 //! [`Metrics`] owns the registry. Who counts asks it once for a handle, whose counters are atomics: counting takes no
@@ -27,13 +27,16 @@ use std::{fmt, num::NonZeroUsize, sync::Arc};
 use parking_lot::Mutex;
 /// The library that an author's own metrics are made with; see [`Metrics::register`].
 pub use prometheus_client;
-use prometheus_client::registry::Registry;
+use prometheus_client::{
+    metrics::{counter::ConstCounter, gauge::ConstGauge},
+    registry::Registry,
+};
 use windlass_cache::Report;
 
+use self::readings::{Read, ToCounter, ToGauge};
 pub use self::{
     controller::{ActiveReconcile, ControllerMetrics},
     histogram::DurationHistogram,
-    leader::LeaderMetrics,
     readings::Reading,
     requests::RequestMetrics,
     text::Format,
@@ -120,9 +123,15 @@ impl Metrics {
         self.0.requests.host(host)
     }
 
-    /// The figures of one candidate for the lease of this name; it does not lead until it says so.
-    pub fn leader(&self, lease: &str) -> LeaderMetrics {
-        self.0.leaders.lease(lease)
+    /// Shows an election for the lease of this name: whether this process leads, and how many renewals had to read the
+    /// lease first. Both are asked at each scrape.
+    pub fn leader(
+        &self,
+        lease: &str,
+        leads: impl Fn() -> bool + Send + Sync + 'static,
+        slow_paths: impl Fn() -> u64 + Send + Sync + 'static,
+    ) {
+        self.0.leaders.add(lease, leads, slow_paths);
     }
 
     /// Shows the figures of caches; `reports` is asked at each scrape. Once for each set of caches.
@@ -130,26 +139,42 @@ impl Metrics {
         self.register(|registry| registry.register_collector(Box::new(caches::Collected::new(reports))));
     }
 
-    /// Shows a number that something else keeps, asked for at each scrape. A counter's `name` is without `_total`.
+    /// Shows counters that something else keeps, asked for at each scrape. `name` is without `_total`; once for each name.
     ///
     /// ```
     /// use std::sync::{Arc, atomic::{AtomicU64, Ordering}};
     /// use windlass_runtime::metrics::{Format, Metrics, Reading};
     ///
     /// let metrics = Metrics::new();
-    /// let dropped = Arc::new(AtomicU64::new(3));
-    /// metrics.read("windlass_events_dropped", "Events that found the queue full", move || {
-    ///     Reading::Counter(dropped.load(Ordering::Relaxed))
+    /// let lost = Arc::new(AtomicU64::new(3));
+    /// metrics.read_counter("windlass_events_dropped", "Events that were not written", move || {
+    ///     [Reading::new(lost.load(Ordering::Relaxed)).label("reason", "queue_full")]
     /// });
-    /// assert!(metrics.scrape(Format::Prometheus).contains("\nwindlass_events_dropped_total 3\n"));
+    /// let text = metrics.scrape(Format::Prometheus);
+    /// assert!(text.contains("\nwindlass_events_dropped_total{reason=\"queue_full\"} 3\n"));
     /// ```
-    pub fn read(
+    pub fn read_counter<Readings>(
         &self,
         name: &'static str,
         help: &'static str,
-        reading: impl Fn() -> Reading + Send + Sync + 'static,
-    ) {
-        let collector = readings::Read::new(name, help, reading);
+        readings: impl Fn() -> Readings + Send + Sync + 'static,
+    ) where
+        Readings: IntoIterator<Item = Reading<u64>> + 'static,
+    {
+        let collector = Read::new(name, help, readings, ConstCounter::new as ToCounter);
+        self.register(|registry| registry.register_collector(Box::new(collector)));
+    }
+
+    /// Shows gauges that something else keeps, asked for at each scrape; once for each name.
+    pub fn read_gauge<Readings>(
+        &self,
+        name: &'static str,
+        help: &'static str,
+        readings: impl Fn() -> Readings + Send + Sync + 'static,
+    ) where
+        Readings: IntoIterator<Item = Reading<f64>> + 'static,
+    {
+        let collector = Read::new(name, help, readings, ConstGauge::new as ToGauge);
         self.register(|registry| registry.register_collector(Box::new(collector)));
     }
 

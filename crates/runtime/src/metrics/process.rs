@@ -5,10 +5,8 @@ use std::{collections::HashMap, fmt, fs};
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeMetric},
-    metrics::{MetricType, counter::ConstCounter},
+    metrics::{counter::ConstCounter, gauge::ConstGauge},
 };
-
-use super::readings::{Reading, show};
 
 /// Linux tells times to programs in hundredths of a second, whatever the kernel's own clock.
 const TICKS_PER_SECOND: f64 = 100.0;
@@ -25,11 +23,9 @@ impl Collector for Process {
             &text("/proc/stat"),
             &text("/proc/self/limits"),
         );
-        if let Some(cpu) = figures.cpu_seconds {
-            let name = "process_cpu_seconds";
-            let family =
-                encoder.encode_descriptor(name, "CPU time of the process", None, MetricType::Counter)?;
-            ConstCounter::new(cpu).encode(family)?;
+        if let Some(cpu) = figures.cpu_seconds.map(ConstCounter::new) {
+            let (name, help) = ("process_cpu_seconds", "CPU time of the process");
+            cpu.encode(encoder.encode_descriptor(name, help, None, cpu.metric_type())?)?;
         }
         let open = fs::read_dir("/proc/self/fd")
             .ok()
@@ -58,8 +54,8 @@ impl Collector for Process {
             ("process_open_fds", "Open files", open),
             ("process_max_fds", "Files that may be open", figures.most_files),
         ] {
-            if let Some(value) = value {
-                show(&mut encoder, name, help, Reading::Gauge(value))?;
+            if let Some(value) = value.map(ConstGauge::new) {
+                value.encode(encoder.encode_descriptor(name, help, None, value.metric_type())?)?;
             }
         }
         Ok(())

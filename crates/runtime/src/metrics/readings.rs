@@ -1,4 +1,4 @@
-//! Numbers that something else keeps.
+//! Numbers that something else keeps, asked for when they are scraped.
 
 use std::fmt;
 
@@ -8,57 +8,81 @@ use prometheus_client::{
     metrics::{counter::ConstCounter, gauge::ConstGauge},
 };
 
-/// A number, and what it may do from one scrape to the next.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Reading {
-    /// It only grows.
-    Counter(u64),
-    /// It goes up and down.
-    Gauge(f64),
+/// A number with its labels, for [`Metrics::read_counter`](super::Metrics::read_counter) and
+/// [`Metrics::read_gauge`](super::Metrics::read_gauge).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reading<Value> {
+    value: Value,
+    labels: Vec<(&'static str, String)>,
 }
 
-/// One number without labels, asked for when it is scraped.
-pub(super) struct Read<F> {
+impl<Value> Reading<Value> {
+    /// A number without labels.
+    pub fn new(value: Value) -> Self {
+        Self {
+            value,
+            labels: Vec::new(),
+        }
+    }
+
+    /// With one label more. Readings of one name have the same labels, and no two the same values of them.
+    #[must_use]
+    pub fn label(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.labels.push((name, value.into()));
+        self
+    }
+}
+
+/// A family of numbers. `Metric` is what the library shows them as.
+pub(super) struct Read<F, Metric> {
     name: &'static str,
     help: &'static str,
-    reading: F,
+    readings: F,
+    metric: Metric,
 }
 
-impl<F> Read<F> {
-    pub(super) fn new(name: &'static str, help: &'static str, reading: F) -> Self {
-        Self { name, help, reading }
+impl<F, Metric> Read<F, Metric> {
+    pub(super) fn new(name: &'static str, help: &'static str, readings: F, metric: Metric) -> Self {
+        Self {
+            name,
+            help,
+            readings,
+            metric,
+        }
     }
 }
 
-impl<F: Fn() -> Reading + Send + Sync + 'static> Collector for Read<F> {
+pub(super) type ToCounter = fn(u64) -> ConstCounter<u64>;
+pub(super) type ToGauge = fn(f64) -> ConstGauge<f64>;
+
+impl<F, Readings, Value, Metric> Collector for Read<F, fn(Value) -> Metric>
+where
+    F: Fn() -> Readings + Send + Sync + 'static,
+    Readings: IntoIterator<Item = Reading<Value>>,
+    Value: 'static,
+    Metric: EncodeMetric + 'static,
+{
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        show(&mut encoder, self.name, self.help, (self.reading)())
+        let readings = (self.readings)().into_iter();
+        let mut readings = readings
+            .map(|reading| ((self.metric)(reading.value), reading.labels))
+            .peekable();
+        // Nothing to show is not a family without series.
+        let Some((first, _)) = readings.peek() else {
+            return Ok(());
+        };
+        let mut family = encoder.encode_descriptor(self.name, self.help, None, first.metric_type())?;
+        for (metric, labels) in readings {
+            metric.encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
     }
 }
 
-impl<F> fmt::Debug for Read<F> {
+impl<F, Metric> fmt::Debug for Read<F, Metric> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Read")
             .field("name", &self.name)
             .finish_non_exhaustive()
-    }
-}
-
-/// A family of one number.
-pub(super) fn show(
-    encoder: &mut DescriptorEncoder<'_>,
-    name: &str,
-    help: &str,
-    reading: Reading,
-) -> fmt::Result {
-    match reading {
-        Reading::Counter(value) => {
-            let counter = ConstCounter::new(value);
-            counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)
-        }
-        Reading::Gauge(value) => {
-            let gauge = ConstGauge::new(value);
-            gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)
-        }
     }
 }

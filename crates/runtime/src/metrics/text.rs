@@ -2,7 +2,8 @@
 //!
 //! The library writes OpenMetrics. The older Prometheus text is what a scraper gets that does not ask, and what
 //! controller-runtime always gives; the differences are small, but they are in names: a counter's family is called as
-//! its series, with `_total`, and a bucket is `le="1"`, not `le="1.0"`, which would be another series.
+//! its series, with `_total`, and a bucket is `le="1"`, not `le="1.0"`, which may be another series. In each format a
+//! bound is written as Go programs write it there.
 
 use std::fmt::Write as _;
 
@@ -62,9 +63,32 @@ pub(super) fn encode(registry: &Registry, format: Format) -> String {
         tracing::warn!("a metric could not be encoded: it and those after it are missing");
     }
     match format {
-        Format::OpenMetrics => text,
+        Format::OpenMetrics => open_metrics(&text),
         Format::Prometheus => prometheus(&text),
     }
+}
+
+/// As the library writes it, but for the bounds of buckets: those are labels, and Go programs write them so.
+fn open_metrics(text: &str) -> String {
+    let mut rewritten = String::with_capacity(text.len());
+    for line in text.lines() {
+        // The library puts it first.
+        let found = line
+            .split_once("{le=\"")
+            .filter(|(name, _)| !name.contains([' ', '{']))
+            .and_then(|(name, rest)| Some((name, rest.split_once('"')?)));
+        let _ = match found {
+            Some((name, (le, rest))) => {
+                let mut le = bound(le);
+                if !le.contains(['.', 'e', 'I']) {
+                    le.push_str(".0");
+                }
+                writeln!(rewritten, "{name}{{le=\"{le}\"{rest}")
+            }
+            None => writeln!(rewritten, "{line}"),
+        };
+    }
+    rewritten
 }
 
 /// OpenMetrics as Prometheus text: families and series in order of name, labels too, so that two scrapes compare.

@@ -194,6 +194,8 @@ fn is_name(name: &str) -> bool {
 fn number(text: &str) -> f64 {
     match text {
         "+Inf" => f64::INFINITY,
+        "-Inf" => f64::NEG_INFINITY,
+        "NaN" => f64::NAN,
         _ => {
             assert!(
                 text.starts_with(|first: char| first.is_ascii_digit() || first == '-'),
