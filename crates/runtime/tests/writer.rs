@@ -42,6 +42,19 @@ async fn live(client: &Client, name: &str) -> Option<ConfigMap> {
         .expect("the server answers")
 }
 
+/// A reconcile runs on any thread.
+#[test]
+fn a_write_can_move_between_threads() {
+    fn can_move(_: impl Future + Send) {}
+    #[expect(dead_code, reason = "compiling it is the test")]
+    fn moves(writer: &Writer, dynamic: &Writer<ApiResource>, object: &DynamicObject, pod: &Pod) {
+        can_move(writer.apply(pod));
+        can_move(writer.remove_finalizer(pod, "example.com/x"));
+        can_move(async { writer.evict(pod, &DeleteParams::default()).await });
+        can_move(dynamic.delete(object));
+    }
+}
+
 /// 172.
 #[tokio::test(start_paused = true)]
 async fn writes_carry_the_field_manager_and_leave_the_servers_metadata_out_of_an_apply() {
@@ -569,7 +582,7 @@ async fn an_eviction_tells_a_budget_from_a_pod_that_is_gone() {
 async fn a_server_with_too_much_to_do_is_an_error_and_no_budget() {
     let busy = json!({
         "kind": "Status", "status": "Failure", "code": 429, "reason": "TooManyRequests",
-        "message": "too many requests", "details": { "retryAfterSeconds": 3 },
+        "message": "too many requests", "details": { "retryAfterSeconds": 3, "causes": [{ "reason": "Queue", "message": "it is full" }] },
     });
     let (client, _) = recorded_with(Server::new(), move |sent| {
         ready(sent.path.ends_with("/eviction").then(|| (429, busy.clone())))
