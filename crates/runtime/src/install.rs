@@ -247,7 +247,8 @@ impl<'a> Step<'a> {
         let mut refused = None;
         loop {
             let Some(live) = self.look(definitions).await? else {
-                self.pause("it is not installed").await;
+                self.pause("it is not installed: install it, or start with --install")
+                    .await;
                 continue;
             };
             if let Some(message) = refused_names(&live) {

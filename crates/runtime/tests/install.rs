@@ -52,6 +52,13 @@ fn installer(client: &Client) -> Writer {
     Writer::new(client.clone(), "installer")
 }
 
+async fn install(
+    client: &Client,
+    crds: impl IntoIterator<Item = CustomResourceDefinition>,
+) -> Result<(), InstallError> {
+    Install::new(crds).apply().run(&installer(client)).await
+}
+
 async fn live(client: &Client, name: &str) -> Option<CustomResourceDefinition> {
     let definitions = Api::<CustomResourceDefinition>::all(client.clone());
     definitions.get_opt(name).await.expect("the server answers")
@@ -61,11 +68,7 @@ async fn live(client: &Client, name: &str) -> Option<CustomResourceDefinition> {
 async fn what_is_installed_is_served_when_it_returns() {
     let (client, wire) = recorded();
     let both = [crd("foos", &["v1", "v2"]), other("others", "Other")];
-    Install::new(both.clone())
-        .apply()
-        .run(&installer(&client))
-        .await
-        .expect("installed");
+    install(&client, both.clone()).await.expect("installed");
     let applied: Vec<_> = wire
         .take()
         .into_iter()
@@ -85,11 +88,7 @@ async fn what_is_installed_is_served_when_it_returns() {
         .expect("there")
         .metadata
         .resource_version;
-    Install::new(both)
-        .apply()
-        .run(&installer(&client))
-        .await
-        .expect("installed");
+    install(&client, both).await.expect("installed");
     assert_eq!(
         live(&client, "foos.example.com")
             .await
@@ -109,22 +108,14 @@ async fn without_being_asked_to_it_writes_nothing_and_waits() {
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert!(!waiting.is_finished());
     assert!(wire.take().iter().all(|sent| sent.method == "GET"));
-    Install::new([crd("foos", &["v1"])])
-        .apply()
-        .run(&installer(&client))
-        .await
-        .expect("installed");
+    install(&client, [crd("foos", &["v1"])]).await.expect("installed");
     waiting.await.expect("no panic").expect("it is there now");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_deadline_names_each_crd_and_what_it_lacks() {
     let (client, _) = recorded();
-    Install::new([crd("foos", &["v1"])])
-        .apply()
-        .run(&installer(&client))
-        .await
-        .expect("installed");
+    install(&client, [crd("foos", &["v1"])]).await.expect("installed");
     let started = Instant::now();
     let wanted = [crd("foos", &["v1", "v2"]), other("others", "Other")];
     let waits = Install::new(wanted).deadline(Duration::from_secs(7));
@@ -136,7 +127,7 @@ async fn a_deadline_names_each_crd_and_what_it_lacks() {
     assert_eq!(
         error.to_string(),
         "not served after 7 s: CRD foos.example.com: the server does not serve example.com/v2; \
-         CRD others.example.com: it is not installed"
+         CRD others.example.com: it is not installed: install it, or start with --install"
     );
 }
 
@@ -144,20 +135,14 @@ async fn a_deadline_names_each_crd_and_what_it_lacks() {
 async fn a_manifest_without_a_stored_version_is_refused_before_any_write() {
     let (client, wire) = recorded();
     for versions in [&["v1"][..], &["v1", "v2"], &["v1", "v2", "v3"]] {
-        Install::new([crd("foos", versions)])
-            .apply()
-            .run(&installer(&client))
+        install(&client, [crd("foos", versions)])
             .await
             .expect("an upgrade");
     }
     wire.take();
     // The first one is new; it is not written either.
     let older = [other("others", "Other"), crd("foos", &["v1"])];
-    let error = Install::new(older)
-        .apply()
-        .run(&installer(&client))
-        .await
-        .expect_err("a downgrade");
+    let error = install(&client, older).await.expect_err("a downgrade");
     assert!(
         matches!(&error, InstallError::DropsStored { stored, .. } if *stored == ["v2", "v3"]),
         "{error:?}"
@@ -176,25 +161,23 @@ async fn a_manifest_without_a_stored_version_is_refused_before_any_write() {
         "nothing was written"
     );
 
-    // Other versions may go, and a stored one may be served no longer.
+    // One that was never stored may go, and a stored one may be served no longer.
+    for versions in [&["v1beta1", "v1"][..], &["v1"]] {
+        let mut fewer = other("others", "Other");
+        fewer.spec.versions = crd("others", versions).spec.versions;
+        let installed = install(&client, [fewer]).await;
+        installed.expect("nothing is stored in v1beta1");
+    }
     let mut shrunk = crd("foos", &["v1", "v2", "v3"]);
     shrunk.spec.versions[0].served = false;
-    Install::new([shrunk])
-        .apply()
-        .run(&installer(&client))
-        .await
-        .expect("it can still be read");
+    install(&client, [shrunk]).await.expect("it can still be read");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_crd_that_changes_between_the_check_and_the_write_is_checked_again() {
     let server = Server::new();
     let rival = Client::new(server.clone(), "default");
-    Install::new([crd("foos", &["v1"])])
-        .apply()
-        .run(&installer(&rival))
-        .await
-        .expect("installed");
+    install(&rival, [crd("foos", &["v1"])]).await.expect("installed");
     let newer = Arc::new(Mutex::new(Some(rival)));
     let (client, wire) = recorded_with(server, move |sent| {
         // After the last look, and before our write, a newer program comes along.
@@ -210,10 +193,7 @@ async fn a_crd_that_changes_between_the_check_and_the_write_is_checked_again() {
             None
         }
     });
-    let error = Install::new([crd("foos", &["v1"])])
-        .apply()
-        .run(&installer(&client))
-        .await;
+    let error = install(&client, [crd("foos", &["v1"])]).await;
     assert!(
         matches!(error, Err(InstallError::DropsStored { .. })),
         "{error:?}"
@@ -230,16 +210,9 @@ async fn a_crd_that_changes_between_the_check_and_the_write_is_checked_again() {
 #[tokio::test(start_paused = true)]
 async fn names_that_another_crd_has_are_an_error_with_the_servers_words() {
     let (client, _) = recorded();
-    Install::new([crd("foos", &["v1"])])
-        .apply()
-        .run(&installer(&client))
-        .await
-        .expect("installed");
+    install(&client, [crd("foos", &["v1"])]).await.expect("installed");
     let started = Instant::now();
-    let clash = Install::new([crd("foes", &["v1"])])
-        .apply()
-        .run(&installer(&client))
-        .await;
+    let clash = install(&client, [crd("foes", &["v1"])]).await;
     let error = clash.expect_err("the kind is taken");
     assert!(
         matches!(error, InstallError::NamesNotAccepted { .. }),
@@ -293,11 +266,7 @@ async fn a_server_that_is_not_ready_is_asked_again() {
             )
         }))
     });
-    Install::new([crd("foos", &["v1"])])
-        .apply()
-        .run(&installer(&client))
-        .await
-        .expect("installed");
+    install(&client, [crd("foos", &["v1"])]).await.expect("installed");
 
     let (client, _) = recorded_with(Server::new(), |_| {
         ready(Some((

@@ -2,40 +2,25 @@
 
 mod wire;
 
-use std::{future::ready, io, sync::Arc};
+use std::{future::ready, sync::Arc};
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
-use parking_lot::Mutex;
 use serde_json::json;
 use tracing_subscriber::{Layer, layer::SubscriberExt};
 use windlass_apiserver::Server;
 use windlass_runtime::{JsonLines, Options, Writer};
 use wire::recorded_with;
 
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Lines {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 /// kube prints a whole answer that it cannot read, at `warn`.
 #[tokio::test(start_paused = true)]
 async fn a_secret_that_cannot_be_read_is_not_in_the_log_at_any_level() {
     const MARK: &str = "c2VjcmV0LW1hcms=";
-    let lines = Lines::default();
-    let writer = lines.clone();
+    let lines = tempfile::NamedTempFile::new().expect("a file");
     let mut options = Options::default();
     options.logging.level = Some("trace".to_owned());
-    let layer =
-        JsonLines::new(move || writer.clone()).with_filter(options.logging.filter().expect("a level"));
+    let layer = JsonLines::new(lines.reopen().map(Arc::new).expect("a file"))
+        .with_filter(options.logging.filter().expect("a level"));
     let subscriber = tracing_subscriber::registry().with(layer);
     tracing::subscriber::set_global_default(subscriber).expect("nobody else logs in this process");
 
@@ -55,7 +40,7 @@ async fn a_secret_that_cannot_be_read_is_not_in_the_log_at_any_level() {
         .expect_err("it cannot be read");
     tracing::error!(%error, whole = ?error, "as a reconcile's error is logged");
 
-    let text = String::from_utf8(lines.0.lock().clone()).expect("text");
+    let text = std::fs::read_to_string(lines.path()).expect("text");
     assert!(
         text.contains("cannot apply Secret default/a"),
         "the log works: {text}"

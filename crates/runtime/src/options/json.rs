@@ -155,33 +155,19 @@ impl Visit for Fields {
 
 #[cfg(test)]
 mod tests {
-    use std::{io, sync::Arc};
+    use std::sync::Arc;
 
-    use parking_lot::Mutex;
     use serde_json::json;
     use tracing_subscriber::layer::SubscriberExt;
 
     use super::*;
 
-    #[derive(Clone, Default)]
-    struct Lines(Arc<Mutex<Vec<u8>>>);
-
-    impl io::Write for Lines {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().extend_from_slice(bytes);
-            Ok(bytes.len())
-        }
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
     fn logged(log: impl FnOnce()) -> Vec<String> {
-        let lines = Lines::default();
-        let writer = lines.clone();
-        let subscriber = tracing_subscriber::registry().with(JsonLines::new(move || writer.clone()));
+        let lines = tempfile::NamedTempFile::new().expect("a file");
+        let subscriber = tracing_subscriber::registry()
+            .with(JsonLines::new(lines.reopen().map(Arc::new).expect("a file")));
         tracing::subscriber::with_default(subscriber, log);
-        let text = String::from_utf8(lines.0.lock().clone()).expect("text");
+        let text = std::fs::read_to_string(lines.path()).expect("text");
         text.lines().map(str::to_owned).collect()
     }
 

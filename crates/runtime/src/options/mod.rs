@@ -92,9 +92,15 @@ pub struct Options {
     /// Serves health, readiness and metrics on this address
     #[cfg_attr(
         feature = "clap",
-        arg(long, value_name = "ADDRESS", default_value_t = LISTEN, help_heading = "Serving")
+        arg(
+            id = "listen",
+            long = "listen",
+            value_name = "ADDRESS",
+            default_value_t = LISTEN,
+            help_heading = "Serving"
+        )
     )]
-    pub listen: SocketAddr,
+    pub address: SocketAddr,
 
     /// Serves nothing
     #[cfg_attr(
@@ -117,7 +123,7 @@ impl Default for Options {
             namespaces: Vec::new(),
             install: false,
             logging: Logging::default(),
-            listen: LISTEN,
+            address: LISTEN,
             no_listen: false,
             election: ElectionOptions::default(),
         }
@@ -168,7 +174,7 @@ impl Options {
 
     /// Where to serve health and metrics, if at all.
     pub fn listen(&self) -> Option<SocketAddr> {
-        (!self.no_listen).then_some(self.listen)
+        (!self.no_listen).then_some(self.address)
     }
 }
 
@@ -331,7 +337,7 @@ mod tests {
                 level: Some("debug".to_owned()),
             },
             no_listen: true,
-            listen: LISTEN,
+            address: LISTEN,
             election: ElectionOptions {
                 enabled: true,
                 name: Some("l".to_owned()),

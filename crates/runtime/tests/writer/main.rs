@@ -1,24 +1,24 @@
 //! What a writer sends, and what it makes of the answers.
 
+mod eviction;
+mod finalizers;
+#[path = "../wire/mod.rs"]
 mod wire;
 
-use std::{future::ready, time::Duration};
+use std::future::{Future, ready};
 
 use http::Method;
 use k8s_openapi::{
-    api::{
-        core::v1::{ConfigMap, Namespace, Node, Pod},
-        policy::v1::PodDisruptionBudget,
-    },
+    api::core::v1::{ConfigMap, Namespace, Node, Pod},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::{
-    Api, Client, Resource, ResourceExt,
-    api::{ApiResource, DeleteParams, DynamicObject, EvictParams, PostParams, Preconditions},
+    Api, Client, ResourceExt,
+    api::{ApiResource, DeleteParams, DynamicObject, Preconditions},
 };
 use serde_json::{Value, json};
 use windlass_apiserver::Server;
-use windlass_runtime::{Applied, Apply, Deleted, Evicted, Writer};
+use windlass_runtime::{Applied, Apply, Deleted, Writer};
 use wire::{recorded, recorded_with};
 
 const MANAGER: &str = "test manager";
@@ -40,6 +40,19 @@ async fn live(client: &Client, name: &str) -> Option<ConfigMap> {
         .get_opt(name)
         .await
         .expect("the server answers")
+}
+
+/// A reconcile runs on any thread.
+#[test]
+fn a_write_can_move_between_threads() {
+    fn can_move(_: impl Future + Send) {}
+    #[expect(dead_code, reason = "compiling it is the test")]
+    fn moves(writer: &Writer, dynamic: &Writer<ApiResource>, object: &DynamicObject, pod: &Pod) {
+        can_move(writer.apply(pod));
+        can_move(writer.remove_finalizer(pod, "example.com/x"));
+        can_move(async { writer.evict(pod, &DeleteParams::default()).await });
+        can_move(dynamic.delete(object));
+    }
 }
 
 /// 172.
@@ -309,278 +322,6 @@ async fn an_error_names_the_verb_the_kind_and_the_object() {
         .to_string();
     assert_eq!(error, "cannot apply Namespace: it has no name: set metadata.name");
     assert_eq!(wire.take().len(), 1, "what cannot work is not sent");
-}
-
-/// A finalizer costs one patch the first time and nothing later.
-#[tokio::test(start_paused = true)]
-async fn a_finalizer_is_added_once_and_pinned_to_the_object_that_was_seen() {
-    let (client, wire) = recorded();
-    let writer = Writer::new(client.clone(), MANAGER);
-    let seen = writer.create(&config("a")).await.expect("created");
-    wire.take();
-    let held = writer.add_finalizer(&seen, "example.com/x").await.expect("added");
-    let sent = wire.one();
-    assert_eq!(
-        sent.body,
-        json!({ "metadata": {
-            "finalizers": ["example.com/x"], "resourceVersion": seen.resource_version(), "uid": seen.uid(),
-        } })
-    );
-    let again = writer
-        .add_finalizer(&held, "example.com/x")
-        .await
-        .expect("it is there");
-    assert_eq!(again, held);
-    assert!(wire.take().is_empty(), "no request");
-
-    // Somebody else adds one meanwhile: with what was seen, neither is lost.
-    writer.add_finalizer(&held, "other.com/y").await.expect("added");
-    let error = writer
-        .add_finalizer(&held, "third.com/z")
-        .await
-        .expect_err("it is older");
-    assert!(error.is_conflict(), "{error}");
-    let now = live(&client, "a").await.expect("it is there");
-    assert_eq!(now.finalizers(), ["example.com/x", "other.com/y"]);
-    wire.take();
-
-    let error = writer
-        .add_finalizer(&now, "Example.com/x")
-        .await
-        .expect_err("no such name")
-        .to_string();
-    assert!(
-        error.starts_with("cannot patch ConfigMap default/a: `Example.com/x` is no finalizer: "),
-        "{error}"
-    );
-    assert!(
-        writer.add_finalizer(&config("a"), "example.com/x").await.is_err(),
-        "what was not read has no version"
-    );
-    assert!(wire.take().is_empty(), "no request");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_finalizer_is_removed_with_one_patch_and_the_rest_stays() {
-    let (client, wire) = recorded();
-    let writer = Writer::new(client.clone(), MANAGER);
-    let mut object = config("a");
-    object.metadata.finalizers = Some(vec!["one.com/a".to_owned(), "two.com/b".to_owned()]);
-    writer.create(&object).await.expect("created");
-    writer
-        .delete(&live(&client, "a").await.expect("there"))
-        .await
-        .expect("marked");
-    let marked = live(&client, "a").await.expect("held");
-    wire.take();
-    let error = writer
-        .add_finalizer(&marked, "three.com/c")
-        .await
-        .expect_err("too late")
-        .to_string();
-    assert!(
-        error.ends_with(
-            "it is being deleted: add finalizer `three.com/c` before, when the object is first seen"
-        )
-    );
-    assert!(wire.take().is_empty(), "no request");
-
-    let left = writer
-        .remove_finalizer(&marked, "one.com/a")
-        .await
-        .expect("removed")
-        .expect("one is left");
-    assert_eq!(left.finalizers(), ["two.com/b"]);
-    assert_eq!(wire.one().method, Method::PATCH);
-    writer
-        .remove_finalizer(&left, "one.com/a")
-        .await
-        .expect("it is not there")
-        .expect("the object as it was");
-    assert!(wire.take().is_empty(), "no request");
-    writer
-        .remove_finalizer(&left, "two.com/b")
-        .await
-        .expect("removed");
-    assert!(live(&client, "a").await.is_none(), "nothing holds it");
-    let gone = writer
-        .remove_finalizer(&left, "two.com/b")
-        .await
-        .expect("that is fine");
-    assert!(gone.is_none());
-}
-
-fn pod(name: &str) -> Pod {
-    serde_json::from_value(json!({
-        "metadata": { "name": name, "namespace": "default", "labels": { "app": "web" } },
-        "spec": { "nodeName": "n", "containers": [{ "name": "c", "image": "i" }] },
-    }))
-    .expect("a pod")
-}
-
-async fn running_pod(client: &Client, name: &str) -> Pod {
-    let pods = Api::<Pod>::default_namespaced(client.clone());
-    let mut pod = pods
-        .create(&PostParams::default(), &pod(name))
-        .await
-        .expect("created");
-    // A budget does not protect a pod that is not ready anyway.
-    let status = json!({ "phase": "Running", "conditions": [{ "type": "Ready", "status": "True" }] });
-    pod.status = serde_json::from_value(status).expect("a status");
-    pods.replace_status(name, &PostParams::default(), &pod)
-        .await
-        .expect("it runs")
-}
-
-/// kube names the field of its options `delete_options`, which no server knows: they have no effect.
-#[tokio::test(start_paused = true)]
-async fn an_eviction_carries_its_delete_options_and_those_of_kube_do_not() {
-    let (client, wire) = recorded();
-    let pod = running_pod(&client, "a").await;
-    let options = DeleteParams::default()
-        .grace_period(7)
-        .preconditions(Preconditions {
-            uid: Some("another".to_owned()),
-            resource_version: None,
-        });
-    wire.take();
-    let params = EvictParams {
-        delete_options: Some(options.clone()),
-        post_options: PostParams {
-            dry_run: true,
-            ..PostParams::default()
-        },
-    };
-    let pods = Api::<Pod>::default_namespaced(client.clone());
-    pods.evict("a", &params)
-        .await
-        .expect("kube evicts although the uid is another's");
-    let kubes = wire.one();
-    assert_eq!(kubes.body.get("deleteOptions"), None);
-    assert_eq!(kubes.body["delete_options"]["gracePeriodSeconds"], 7);
-
-    let writer = Writer::new(client.clone(), MANAGER);
-    let evicted = writer.evict(&pod, &options).await;
-    assert!(
-        evicted.is_err_and(|error| error.is_conflict()),
-        "the pod is there, and the precondition does not hold"
-    );
-    wire.take();
-    let evicted = writer
-        .evict(&pod, &DeleteParams::default().grace_period(7))
-        .await
-        .expect("agreed");
-    assert_eq!(evicted, Evicted::Agreed);
-    let ours = wire.one();
-    assert_eq!(ours.line(), "POST /api/v1/namespaces/default/pods/a/eviction");
-    assert_eq!(
-        ours.body,
-        json!({
-            "apiVersion": "policy/v1", "kind": "Eviction",
-            "metadata": { "name": "a", "namespace": "default" },
-            "deleteOptions": { "gracePeriodSeconds": 7, "preconditions": { "uid": pod.uid() } },
-        })
-    );
-    let left = pods.get("a").await.expect("it has its grace period");
-    assert_eq!(left.meta().deletion_grace_period_seconds, Some(7));
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_eviction_tells_a_budget_from_a_pod_that_is_gone() {
-    let (client, _) = recorded();
-    let writer = Writer::new(client.clone(), MANAGER);
-    let pod = running_pod(&client, "a").await;
-    let budget: PodDisruptionBudget = serde_json::from_value(json!({
-        "metadata": { "name": "web", "namespace": "default" },
-        "spec": { "minAvailable": 1, "selector": { "matchLabels": { "app": "web" } } },
-    }))
-    .expect("a budget");
-    let budgets = Api::<PodDisruptionBudget>::default_namespaced(client.clone());
-    let mut budget = budgets
-        .create(&PostParams::default(), &budget)
-        .await
-        .expect("created");
-
-    let evicted = writer
-        .evict(&pod, &DeleteParams::default())
-        .await
-        .expect("an answer");
-    let Evicted::Blocked {
-        budget: name,
-        retry_after,
-        ..
-    } = evicted
-    else {
-        panic!("{evicted:?}")
-    };
-    assert_eq!(
-        (name.as_deref(), retry_after),
-        (Some("web"), Some(Duration::from_secs(10)))
-    );
-
-    let status = json!({ "observedGeneration": 1, "disruptionsAllowed": 0, "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1 });
-    budget.status = serde_json::from_value(status).expect("a status");
-    budgets
-        .replace_status("web", &PostParams::default(), &budget)
-        .await
-        .expect("the budget's controller");
-    let evicted = writer
-        .evict(&pod, &DeleteParams::default())
-        .await
-        .expect("an answer");
-    assert_eq!(
-        evicted,
-        Evicted::Blocked {
-            budget: Some("web".to_owned()),
-            message: "The disruption budget web needs 1 healthy pods and has 1 currently".to_owned(),
-            retry_after: None,
-        }
-    );
-
-    budgets
-        .delete("web", &DeleteParams::default())
-        .await
-        .expect("deleted");
-    writer
-        .delete_with(&pod, &DeleteParams::default().grace_period(0))
-        .await
-        .expect("deleted");
-    assert_eq!(
-        writer
-            .evict(&pod, &DeleteParams::default())
-            .await
-            .expect("an answer"),
-        Evicted::Before
-    );
-    let successor = running_pod(&client, "a").await;
-    assert_eq!(
-        writer
-            .evict(&pod, &DeleteParams::default())
-            .await
-            .expect("an answer"),
-        Evicted::Before
-    );
-    let pods = Api::<Pod>::default_namespaced(client);
-    let live = pods.get("a").await.expect("the successor stays");
-    assert!(live.uid() == successor.uid() && live.meta().deletion_timestamp.is_none());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_server_with_too_much_to_do_is_an_error_and_no_budget() {
-    let busy = json!({
-        "kind": "Status", "status": "Failure", "code": 429, "reason": "TooManyRequests",
-        "message": "too many requests", "details": { "retryAfterSeconds": 3 },
-    });
-    let (client, _) = recorded_with(Server::new(), move |sent| {
-        ready(sent.path.ends_with("/eviction").then(|| (429, busy.clone())))
-    });
-    let writer = Writer::new(client, MANAGER);
-    let error = writer
-        .evict(&pod("a"), &DeleteParams::default())
-        .await
-        .expect_err("nobody decided");
-    assert_eq!(error.retry_after(), Some(Duration::from_secs(3)));
-    assert_eq!(error.to_string(), "cannot evict Pod default/a: too many requests");
 }
 
 #[tokio::test(start_paused = true)]

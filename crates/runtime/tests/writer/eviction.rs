@@ -1,0 +1,190 @@
+//! Evictions, on the wire and in their outcomes.
+
+use std::{future::ready, time::Duration};
+
+use k8s_openapi::api::{core::v1::Pod, policy::v1::PodDisruptionBudget};
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    api::{DeleteParams, EvictParams, PostParams, Preconditions},
+};
+use serde_json::json;
+use windlass_apiserver::Server;
+use windlass_runtime::{Evicted, Writer};
+
+use crate::{
+    MANAGER,
+    wire::{recorded, recorded_with},
+};
+
+fn pod(name: &str) -> Pod {
+    serde_json::from_value(json!({
+        "metadata": { "name": name, "namespace": "default", "labels": { "app": "web" } },
+        "spec": { "nodeName": "n", "containers": [{ "name": "c", "image": "i" }] },
+    }))
+    .expect("a pod")
+}
+
+async fn running_pod(client: &Client, name: &str) -> Pod {
+    let pods = Api::<Pod>::default_namespaced(client.clone());
+    let mut pod = pods
+        .create(&PostParams::default(), &pod(name))
+        .await
+        .expect("created");
+    // A budget does not protect a pod that is not ready anyway.
+    let status = json!({ "phase": "Running", "conditions": [{ "type": "Ready", "status": "True" }] });
+    pod.status = serde_json::from_value(status).expect("a status");
+    pods.replace_status(name, &PostParams::default(), &pod)
+        .await
+        .expect("it runs")
+}
+
+/// kube names the field of its options `delete_options`, which no server knows: they have no effect.
+#[tokio::test(start_paused = true)]
+async fn an_eviction_carries_its_delete_options_and_those_of_kube_do_not() {
+    let (client, wire) = recorded();
+    let pod = running_pod(&client, "a").await;
+    let options = DeleteParams::default()
+        .grace_period(7)
+        .preconditions(Preconditions {
+            uid: Some("another".to_owned()),
+            resource_version: None,
+        });
+    wire.take();
+    let params = EvictParams {
+        delete_options: Some(options.clone()),
+        post_options: PostParams {
+            dry_run: true,
+            ..PostParams::default()
+        },
+    };
+    let pods = Api::<Pod>::default_namespaced(client.clone());
+    pods.evict("a", &params)
+        .await
+        .expect("kube evicts although the uid is another's");
+    let kubes = wire.one();
+    assert_eq!(kubes.body.get("deleteOptions"), None);
+    assert_eq!(kubes.body["delete_options"]["gracePeriodSeconds"], 7);
+
+    let writer = Writer::new(client.clone(), MANAGER);
+    let evicted = writer.evict(&pod, &options).await;
+    assert!(
+        evicted.is_err_and(|error| error.is_conflict()),
+        "the pod is there, and the precondition does not hold"
+    );
+    wire.take();
+    let evicted = writer
+        .evict(&pod, &DeleteParams::default().grace_period(7))
+        .await
+        .expect("agreed");
+    assert_eq!(evicted, Evicted::Agreed);
+    let ours = wire.one();
+    assert_eq!(ours.line(), "POST /api/v1/namespaces/default/pods/a/eviction");
+    assert_eq!(
+        ours.body,
+        json!({
+            "apiVersion": "policy/v1", "kind": "Eviction",
+            "metadata": { "name": "a", "namespace": "default" },
+            "deleteOptions": { "gracePeriodSeconds": 7, "preconditions": { "uid": pod.uid() } },
+        })
+    );
+    let left = pods.get("a").await.expect("it has its grace period");
+    assert_eq!(left.meta().deletion_grace_period_seconds, Some(7));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_eviction_tells_a_budget_from_a_pod_that_is_gone() {
+    let (client, _) = recorded();
+    let writer = Writer::new(client.clone(), MANAGER);
+    let pod = running_pod(&client, "a").await;
+    let budget: PodDisruptionBudget = serde_json::from_value(json!({
+        "metadata": { "name": "web", "namespace": "default" },
+        "spec": { "minAvailable": 1, "selector": { "matchLabels": { "app": "web" } } },
+    }))
+    .expect("a budget");
+    let budgets = Api::<PodDisruptionBudget>::default_namespaced(client.clone());
+    let mut budget = budgets
+        .create(&PostParams::default(), &budget)
+        .await
+        .expect("created");
+
+    let evicted = writer
+        .evict(&pod, &DeleteParams::default())
+        .await
+        .expect("an answer");
+    let Evicted::Blocked {
+        budget: name,
+        retry_after,
+        ..
+    } = evicted
+    else {
+        panic!("{evicted:?}")
+    };
+    assert_eq!(
+        (name.as_deref(), retry_after),
+        (Some("web"), Some(Duration::from_secs(10)))
+    );
+
+    let status = json!({ "observedGeneration": 1, "disruptionsAllowed": 0, "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1 });
+    budget.status = serde_json::from_value(status).expect("a status");
+    budgets
+        .replace_status("web", &PostParams::default(), &budget)
+        .await
+        .expect("the budget's controller");
+    let evicted = writer
+        .evict(&pod, &DeleteParams::default())
+        .await
+        .expect("an answer");
+    assert_eq!(
+        evicted,
+        Evicted::Blocked {
+            budget: Some("web".to_owned()),
+            message: "The disruption budget web needs 1 healthy pods and has 1 currently".to_owned(),
+            retry_after: None,
+        }
+    );
+
+    budgets
+        .delete("web", &DeleteParams::default())
+        .await
+        .expect("deleted");
+    writer
+        .delete_with(&pod, &DeleteParams::default().grace_period(0))
+        .await
+        .expect("deleted");
+    assert_eq!(
+        writer
+            .evict(&pod, &DeleteParams::default())
+            .await
+            .expect("an answer"),
+        Evicted::Before
+    );
+    let successor = running_pod(&client, "a").await;
+    assert_eq!(
+        writer
+            .evict(&pod, &DeleteParams::default())
+            .await
+            .expect("an answer"),
+        Evicted::Before
+    );
+    let pods = Api::<Pod>::default_namespaced(client);
+    let live = pods.get("a").await.expect("the successor stays");
+    assert!(live.uid() == successor.uid() && live.meta().deletion_timestamp.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_with_too_much_to_do_is_an_error_and_no_budget() {
+    let busy = json!({
+        "kind": "Status", "status": "Failure", "code": 429, "reason": "TooManyRequests",
+        "message": "too many requests", "details": { "retryAfterSeconds": 3, "causes": [{ "reason": "Queue", "message": "it is full" }] },
+    });
+    let (client, _) = recorded_with(Server::new(), move |sent| {
+        ready(sent.path.ends_with("/eviction").then(|| (429, busy.clone())))
+    });
+    let writer = Writer::new(client, MANAGER);
+    let error = writer
+        .evict(&pod("a"), &DeleteParams::default())
+        .await
+        .expect_err("nobody decided");
+    assert_eq!(error.retry_after(), Some(Duration::from_secs(3)));
+    assert_eq!(error.to_string(), "cannot evict Pod default/a: too many requests");
+}

@@ -1,0 +1,178 @@
+//! Finalizers with no extra round trip.
+
+use http::Method;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{
+    ResourceExt,
+    core::{ApiResource, DynamicObject, GroupVersionKind},
+};
+use serde_json::json;
+use windlass_runtime::{Install, Writer, check_finalizer};
+
+use crate::{MANAGER, config, live, wire::recorded};
+
+/// A finalizer costs one patch the first time and nothing later.
+#[tokio::test(start_paused = true)]
+async fn a_finalizer_is_added_once_and_pinned_to_the_object_that_was_seen() {
+    let (client, wire) = recorded();
+    let writer = Writer::new(client.clone(), MANAGER);
+    let seen = writer.create(&config("a")).await.expect("created");
+    wire.take();
+    let held = writer.add_finalizer(&seen, "example.com/x").await.expect("added");
+    let sent = wire.one();
+    assert_eq!(
+        sent.body,
+        json!({ "metadata": {
+            "finalizers": ["example.com/x"], "resourceVersion": seen.resource_version(), "uid": seen.uid(),
+        } })
+    );
+    let again = writer
+        .add_finalizer(&held, "example.com/x")
+        .await
+        .expect("it is there");
+    assert_eq!(again, held);
+    assert!(wire.take().is_empty(), "no request");
+
+    // Somebody else adds one meanwhile: with what was seen, neither is lost.
+    writer.add_finalizer(&held, "other.com/y").await.expect("added");
+    let error = writer
+        .add_finalizer(&held, "third.com/z")
+        .await
+        .expect_err("it is older");
+    assert!(error.is_conflict(), "{error}");
+    let now = live(&client, "a").await.expect("it is there");
+    assert_eq!(now.finalizers(), ["example.com/x", "other.com/y"]);
+    wire.take();
+
+    let error = writer
+        .add_finalizer(&now, "Example.com/x")
+        .await
+        .expect_err("no such name")
+        .to_string();
+    assert!(
+        error.starts_with("cannot patch ConfigMap default/a: `Example.com/x` is no finalizer: "),
+        "{error}"
+    );
+    assert!(
+        writer.add_finalizer(&config("a"), "example.com/x").await.is_err(),
+        "what was not read has no version"
+    );
+    assert!(wire.take().is_empty(), "no request");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_finalizer_is_removed_with_one_patch_and_the_rest_stays() {
+    let (client, wire) = recorded();
+    let writer = Writer::new(client.clone(), MANAGER);
+    let mut object = config("a");
+    object.metadata.finalizers = Some(vec!["one.com/a".to_owned(), "two.com/b".to_owned()]);
+    writer.create(&object).await.expect("created");
+    writer
+        .delete(&live(&client, "a").await.expect("there"))
+        .await
+        .expect("marked");
+    let marked = live(&client, "a").await.expect("held");
+    wire.take();
+    let error = writer
+        .add_finalizer(&marked, "three.com/c")
+        .await
+        .expect_err("too late")
+        .to_string();
+    assert!(
+        error.ends_with(
+            "it is being deleted: add finalizer `three.com/c` before, when the object is first seen"
+        )
+    );
+    assert!(wire.take().is_empty(), "no request");
+
+    let left = writer
+        .remove_finalizer(&marked, "one.com/a")
+        .await
+        .expect("removed")
+        .expect("one is left");
+    assert_eq!(left.finalizers(), ["two.com/b"]);
+    assert_eq!(wire.one().method, Method::PATCH);
+    writer
+        .remove_finalizer(&left, "one.com/a")
+        .await
+        .expect("it is not there")
+        .expect("the object as it was");
+    assert!(wire.take().is_empty(), "no request");
+    writer
+        .remove_finalizer(&left, "two.com/b")
+        .await
+        .expect("removed");
+    assert!(live(&client, "a").await.is_none(), "nothing holds it");
+    let gone = writer
+        .remove_finalizer(&left, "two.com/b")
+        .await
+        .expect("that is fine");
+    assert!(gone.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_finalizer_is_refused_exactly_where_the_server_refuses_it() {
+    let (client, _) = recorded();
+    let writer = Writer::new(client, MANAGER);
+    let definition: CustomResourceDefinition = serde_json::from_value(json!({
+        "metadata": { "name": "foos.example.com" },
+        "spec": {
+            "group": "example.com", "scope": "Namespaced", "names": { "plural": "foos", "kind": "Foo" },
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "schema": { "openAPIV3Schema": { "type": "object" } },
+            }],
+        },
+    }))
+    .expect("a CRD");
+    let installed = Install::new([definition]).apply().run(&writer).await;
+    installed.expect("installed");
+    let foos = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", "v1", "Foo"));
+    let mut foo = DynamicObject::new("a", &foos).within("default");
+    let rehearsal = writer.of(foos).dry_run();
+    let many = |text: &str, times| text.repeat(times);
+    let names = [
+        "",
+        "x",
+        "X_y.z-1",
+        "9",
+        "-x",
+        "x-",
+        "x.",
+        "x y",
+        "ä",
+        "a/b",
+        &many("a", 63),
+        &many("a", 64),
+    ];
+    let domains = [
+        "",
+        "a",
+        "A",
+        "a.b",
+        "a..b",
+        ".a",
+        "a.",
+        "-a",
+        "a-",
+        "a.-b",
+        "a-b.c",
+        "a_b",
+        "ä",
+        &many("a", 64),
+        &many("a", 253),
+        &many("a", 254),
+    ];
+    let with_domain = domains
+        .iter()
+        .flat_map(|domain| names.iter().map(move |name| format!("{domain}/{name}")));
+    for finalizer in names.iter().map(ToString::to_string).chain(with_domain) {
+        foo.metadata.finalizers = Some(vec![finalizer.clone()]);
+        let taken = rehearsal.create(&foo).await.map(drop);
+        assert_eq!(
+            check_finalizer(&finalizer).is_ok(),
+            taken.is_ok(),
+            "{finalizer}: {taken:?}"
+        );
+    }
+}
