@@ -55,9 +55,11 @@ impl Default for Options {
 }
 
 impl Options {
-    /// How many requests one [`Budget`] allows at once, and after how long it allows one more. Default: 25, 5 minutes.
+    /// How many requests one [`Budget`] allows at once, and after how long it allows one more; at most a year.
+    /// Default: 25, 5 minutes.
     pub fn burst(mut self, burst: u32, refill: Duration) -> Self {
-        (self.burst, self.refill) = (burst, refill);
+        // A year for each of 2³² requests is a moment that an `Instant` can hold.
+        (self.burst, self.refill) = (burst, refill.min(Duration::from_hours(365 * 24)));
         self
     }
 

@@ -167,17 +167,15 @@ async fn a_namespace_that_hangs_does_not_hold_up_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dead_server_delays_no_call_and_takes_bounded_memory() {
+async fn a_dead_server_takes_bounded_memory_and_gets_what_was_kept_when_it_is_back() {
     let wire = Wire::new();
     wire.fault(|_| Fault::Hangs);
     let running = Running::start(&wire);
-    let started = Instant::now();
     for n in 0..1500 {
         running
             .recorder
             .normal(&config_map(&format!("a-{n}")), "Synced", "it works");
     }
-    assert_eq!(started.elapsed(), Duration::ZERO);
     assert_eq!(running.counts().dropped(DropReason::QueueFull), 500);
     // Four requests at a time, whatever waits.
     settle().await;

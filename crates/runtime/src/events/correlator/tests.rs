@@ -240,6 +240,18 @@ fn an_allowance_grows_back_one_by_one() {
 }
 
 #[test]
+fn no_allowance_is_too_large_or_too_slow() {
+    for (burst, refill) in [(u32::MAX, Duration::MAX), (u32::MAX, Duration::ZERO)] {
+        let mut bench = Bench::new(Options::default().burst(burst, refill));
+        for _ in 0..3 {
+            assert_ne!(bench.say(&said("Again", "me again")), Came::Unwritten);
+        }
+    }
+    let mut never = Bench::new(Options::default().burst(0, Duration::MAX));
+    assert_eq!(never.say(&said("Again", "me again")), Came::Unwritten);
+}
+
+#[test]
 fn the_messages_that_came_first_keep_their_event() {
     let mut bench = Bench::new(Options::default());
     for said in similar(COMBINE_FROM + 3) {
