@@ -174,7 +174,11 @@ fn show(metrics: &Metrics, caches: &Caches, election: Option<&ElectionStatus>) {
     metrics.caches(move || shown.reports());
     if let Some(status) = election {
         let (leads, slow) = (status.clone(), status.clone());
-        metrics.leader(status.name(), move || leads.is_leader(), move || slow.slow_paths());
+        metrics.leader(
+            status.name(),
+            move || leads.is_leader(),
+            move || slow.slow_paths(),
+        );
     }
 }
 
@@ -438,7 +442,8 @@ impl Running<'_> {
             "Events that were never written, by reason",
             move || {
                 let counts = told.counts();
-                DropReason::ALL.map(|reason| Reading::new(counts.dropped(reason)).label("reason", reason.label()))
+                DropReason::ALL
+                    .map(|reason| Reading::new(counts.dropped(reason)).label("reason", reason.label()))
             },
         );
     }
