@@ -146,6 +146,9 @@ impl Cluster {
 
     /// Stops what was started, and returns when no process and no file of it is left.
     pub async fn stop(self) {
+        if let Running::Embedded(in_process) = &self.running {
+            in_process.quiet().await;
+        }
         // The error would be a panic of drop, which the panic hook has reported.
         let _ = tokio::task::spawn_blocking(move || drop(self)).await;
     }

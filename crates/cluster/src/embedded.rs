@@ -15,6 +15,7 @@ use windlass_rights::Recorder;
 
 use crate::{
     Cluster, Error,
+    alive::{Alive, Settings},
     authority::Authority,
     cluster::Running,
     kubeconfig,
@@ -36,9 +37,31 @@ pub struct Embedded {
     open: bool,
     tokens: Vec<StaticToken>,
     recorder: Option<Recorder>,
+    alive: Option<Settings>,
 }
 
 impl Embedded {
+    /// Also runs what a control plane runs: owners' children are collected, namespaces empty themselves, Deployments get
+    /// pods. Turns the admission of service accounts on. Default: off, and objects stay as they were written.
+    pub fn controllers(mut self) -> Self {
+        self.alive.get_or_insert_default();
+        self
+    }
+
+    /// Also runs so many simulated nodes, and a scheduler that gives them pods. Implies [`controllers`](Self::controllers).
+    /// Default: none.
+    pub fn nodes(mut self, nodes: usize) -> Self {
+        self.alive.get_or_insert_default().nodes = nodes;
+        self
+    }
+
+    /// How much faster than real the nodes are: image pulls, container starts, probes, heartbeats. Default: everything
+    /// that would take time happens at once.
+    pub fn speed(mut self, times: f64) -> Self {
+        self.alive.get_or_insert_default().speed = times;
+        self
+    }
+
     /// The port of 127.0.0.1 on which [`Cluster::kubeconfig`] serves. Default: a free one.
     pub fn port(mut self, port: u16) -> Self {
         self.port = Some(port);
@@ -77,8 +100,11 @@ impl Embedded {
 
     /// Starts the API server. It is ready at once.
     pub async fn start(self) -> Result<Cluster, Error> {
-        // As on a real control plane without controllers, nobody makes service accounts.
-        let mut builder = Server::builder().without_service_accounts();
+        let mut builder = Server::builder();
+        if self.alive.is_none() {
+            // As on a real control plane without controllers, nobody makes service accounts.
+            builder = builder.without_service_accounts();
+        }
         if !self.open {
             builder = builder.rbac();
         }
@@ -100,8 +126,10 @@ impl Embedded {
                 server: "the embedded API server".to_owned(),
                 source: Box::new(source),
             })?;
+        let alive = self.alive.map(|settings| Alive::start(client.clone(), &settings));
         let running = Running::Embedded(Arc::new(InProcess {
             server,
+            alive: Mutex::new(alive),
             port: self.port,
             runtime: Handle::current(),
             served: OnceLock::new(),
@@ -114,6 +142,8 @@ impl Embedded {
 /// The server in this process, and its socket once somebody asked for one.
 pub(crate) struct InProcess {
     server: Server,
+    /// What acts on its objects; gone after a stop.
+    alive: Mutex<Option<Alive>>,
     port: Option<u16>,
     /// Where the socket is served: the runtime that the cluster was started on.
     runtime: Handle,
@@ -137,6 +167,14 @@ impl Drop for Served {
 }
 
 impl InProcess {
+    /// Ends what acts on the objects, and returns when nothing of it is left.
+    pub(crate) async fn quiet(&self) {
+        let alive = self.alive.lock().expect("nobody panics with it").take();
+        if let Some(alive) = alive {
+            alive.stop().await;
+        }
+    }
+
     /// The folder that the kubeconfigs are in. The first call opens the socket that they lead to.
     pub(crate) fn folder(&self) -> Result<&Path, Error> {
         Ok(self.served()?.folder.path())

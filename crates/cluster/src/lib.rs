@@ -36,6 +36,7 @@
 //! What this crate does not know: the tests that run on a cluster, and what any controller is for.
 //! The real backend needs a Unix with `/bin/sh`.
 
+mod alive;
 mod assets;
 mod authority;
 mod cluster;

@@ -1,0 +1,59 @@
+//! What makes an embedded cluster alive: the controllers, the scheduler and the kubelets of a real one, small.
+//!
+//! ```text
+//!   Cluster ── owns ──► Alive ── runs ──► Manager (one set of caches, one stop)
+//!                                            └── controllers of this project's own runtime, one for each job
+//! ```
+//!
+//! Each part is an ordinary controller that talks to the API server as anybody would; none of them knows another. What a
+//! watcher sees, in which order, is what a real control plane shows.
+
+mod settings;
+
+use std::time::Duration;
+
+use kube::Client;
+use tokio::{sync::oneshot, task::JoinHandle};
+use windlass_runtime::{Manager, ManagerError};
+
+pub(crate) use self::settings::Settings;
+
+/// The running parts. Dropping it ends them at their next await.
+pub(crate) struct Alive {
+    stop: Option<oneshot::Sender<()>>,
+    running: JoinHandle<Result<(), ManagerError>>,
+}
+
+impl Alive {
+    /// Starts everything on the runtime of the caller.
+    pub(crate) fn start(client: Client, settings: &Settings) -> Self {
+        let manager = parts(Manager::new(client), settings).grace(Duration::ZERO);
+        let (stop, stopped) = oneshot::channel();
+        // A sender that is gone is a stop too.
+        let running = tokio::spawn(manager.run_until(async move { drop(stopped.await) }));
+        Self {
+            stop: Some(stop),
+            running,
+        }
+    }
+
+    /// Ends everything, and returns when nothing is left.
+    pub(crate) async fn stop(mut self) {
+        drop(self.stop.take());
+        if let Ok(Err(error)) = (&mut self.running).await {
+            tracing::debug!("the cluster's controllers ended: {error}");
+        }
+    }
+}
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        self.running.abort();
+    }
+}
+
+/// All parts, each added by its own room.
+fn parts(manager: Manager, settings: &Settings) -> Manager {
+    let _ = settings;
+    manager
+}
