@@ -1,6 +1,7 @@
 //! The `windlass` command.
 
 mod demo;
+mod up;
 
 use std::process::ExitCode;
 
@@ -28,6 +29,13 @@ enum Command {
     /// follows what becomes of it. Every claim is checked against the API; the exit code is 0 only if all of them hold.
     /// Nothing outside this process is touched. Set `RUST_LOG=info` to see the controller's own log.
     Demo(demo::Arguments),
+
+    /// Run a cluster of its own until Ctrl-C, for kubectl and other programs.
+    ///
+    /// An API server, its controllers, a scheduler and simulated nodes, all inside this process: Deployments roll out, pods
+    /// become ready, nodes can be drained. When it is ready it prints one line to paste into a shell. No other kubeconfig is
+    /// touched, and nothing is left when it ends.
+    Up(up::Arguments),
 }
 
 #[tokio::main]
@@ -40,6 +48,7 @@ async fn main() -> ExitCode {
         .init();
     let outcome = match arguments.command {
         Command::Demo(arguments) => demo::run(&arguments).await,
+        Command::Up(arguments) => up::run(&arguments).await,
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("windlass: {error:#}");

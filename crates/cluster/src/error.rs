@@ -1,6 +1,6 @@
 //! What can go wrong between asking for a cluster and having one, each with its fix.
 
-use std::{io, path::PathBuf, process::ExitStatus, time::Duration};
+use std::{io, net::SocketAddr, path::PathBuf, process::ExitStatus, time::Duration};
 
 use kube::config::KubeconfigError;
 
@@ -88,6 +88,17 @@ pub enum Error {
     PortTaken {
         /// The port.
         port: u16,
+    },
+
+    /// The address that was asked for cannot be listened on.
+    #[error(
+        "cannot listen on {address}: {source}; choose another address, or leave `listen` out to get a free port"
+    )]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the operating system said.
+        source: io::Error,
     },
 
     /// A file or folder of the cluster could not be made.
