@@ -63,7 +63,7 @@ impl FromStr for Speed {
 }
 
 /// How long the nodes may take to be ready.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Starts the cluster, and keeps it until SIGINT or SIGTERM.
 pub(crate) async fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
