@@ -15,6 +15,7 @@ use crate::{
     driver,
     entry::{Decode, Hot},
     failure::{Cause, Failure},
+    fresh::{Fresh, keep_packed},
     index::{Index, IndexBy},
     ingest::{Broken, Ingest},
     kind::{Cacheable, KindName, Selection},
@@ -154,6 +155,11 @@ impl<V: Send + Sync + 'static> Cache<V> {
             let _ = (&mut task.0).await;
         }
         self.shared.core.end();
+        let packing = self.shared.packing.lock().take();
+        if let Some(mut packing) = packing {
+            // It was told to end, and is waited for with what it has begun.
+            let _ = (&mut packing.0).await;
+        }
     }
 }
 
@@ -195,9 +201,18 @@ pub(crate) struct Shared {
     closing: Option<watch::Sender<bool>>,
     /// One for each scope.
     tasks: Mutex<BTreeMap<Scope, Task>>,
+    /// Makes small what the drivers took; none where nothing is kept that could be packed.
+    packing: Mutex<Option<Task>>,
 }
 
-/// A driver's task; it does not outlive its owner.
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // A thread that packs cannot be aborted, only told.
+        self.core.fresh.stop();
+    }
+}
+
+/// A task of the cache; it does not outlive its owner.
 struct Task(JoinHandle<()>);
 
 impl Drop for Task {
@@ -215,14 +230,25 @@ impl Shared {
         keeping: Keeping,
         closing: Option<watch::Sender<bool>>,
     ) -> Arc<Self> {
+        let packs = keeping.text;
         let core = Arc::new(Core::new(kind, keeping));
         let scopes = target.scopes();
+        let receiver = closing.as_ref().map(watch::Sender::subscribe);
+        let fresh = Arc::clone(&core.fresh);
+        let packing = packs.then(|| {
+            Task(tokio::spawn(async move {
+                keep_packed(fresh).await;
+                // Held until then: whoever waits for the end of all tasks waits for this one too.
+                drop(receiver);
+            }))
+        });
         let shared = Arc::new(Self {
             core,
             client,
             target,
             closing,
             tasks: Mutex::default(),
+            packing: Mutex::new(packing),
         });
         // All are known before one is complete, or the first would make the cache look complete.
         for scope in &scopes {
@@ -294,6 +320,7 @@ pub(crate) struct Core {
     pub(crate) kind: KindName,
     pub(crate) store: Store,
     pub(crate) ingest: Mutex<Ingest>,
+    pub(crate) fresh: Arc<Fresh>,
     pub(crate) hot: Hot,
     pub(crate) stats: Counters,
     progress: watch::Sender<Progress>,
@@ -347,13 +374,16 @@ pub(crate) enum Trouble<'a> {
 
 impl Core {
     pub(crate) fn new(kind: KindName, keeping: Keeping) -> Self {
+        let (hot, streaming) = (Hot::new(keeping.hot_bytes), keeping.streaming);
+        let ingest = Ingest::new(kind.clone(), keeping);
         Self {
             store: Store::new(),
             progress: watch::Sender::new(Progress::default()),
-            hot: Hot::new(keeping.hot_bytes),
+            hot,
             stats: Counters::default(),
-            streaming: keeping.streaming,
-            ingest: Mutex::new(Ingest::new(kind.clone(), keeping)),
+            streaming,
+            fresh: Arc::clone(ingest.fresh()),
+            ingest: Mutex::new(ingest),
             kind,
         }
     }
@@ -399,6 +429,7 @@ impl Core {
     }
 
     fn end(&self) {
+        self.fresh.stop();
         self.store.close();
         self.progress.send_modify(|progress| progress.ended = true);
     }
@@ -410,7 +441,7 @@ impl Core {
             objects: snapshot.objects.len(),
             bytes: snapshot.objects.iter().map(|entry| entry.bytes()).sum(),
             hot_bytes: self.hot.used(),
-            dictionaries: self.ingest.lock().dictionaries(),
+            dictionaries: self.fresh.dictionaries(),
             subscribers,
             pending,
             unconfirmed,

@@ -152,20 +152,28 @@ impl<'a> Cursor<'a> {
 
     /// Calls `act` with each member's name, standing at its value, which `act` must go over.
     pub(crate) fn members(&mut self, mut act: impl FnMut(&mut Self, &'a [u8]) -> Result<()>) -> Result<()> {
+        self.members_until(|cursor, name| act(cursor, name).map(|()| false))
+            .map(drop)
+    }
+
+    /// The same until `act` says that it has enough; whether it did.
+    fn members_until(&mut self, mut act: impl FnMut(&mut Self, &'a [u8]) -> Result<bool>) -> Result<bool> {
         self.expect(b'{')?;
         if self.peek()? == b'}' {
             self.at += 1;
-            return Ok(());
+            return Ok(false);
         }
         loop {
             let name = self.string()?;
             self.expect(b':')?;
-            act(self, name)?;
+            if act(self, name)? {
+                return Ok(true);
+            }
             match self.peek()? {
                 b',' => self.at += 1,
                 b'}' => {
                     self.at += 1;
-                    return Ok(());
+                    return Ok(false);
                 }
                 _ => return Err(Trouble::Malformed("a comma or the end of an object is expected")),
             }
@@ -203,14 +211,27 @@ impl<'a> Cursor<'a> {
 
     /// Goes over an object and reads its metadata.
     pub(crate) fn object(&mut self) -> Result<Scanned<'a>> {
+        self.read_object(None)
+    }
+
+    /// The same for an object that is known to end at `end`: what comes after its metadata is not looked at.
+    pub(crate) fn object_until(&mut self, end: usize) -> Result<Scanned<'a>> {
+        self.read_object(Some(end))
+    }
+
+    fn read_object(&mut self, end: Option<usize>) -> Result<Scanned<'a>> {
         let mut found = Scanned::default();
+        let mut has_metadata = false;
         let start = {
             self.peek()?;
             self.at
         };
-        self.members(|cursor, name| {
+        let enough = self.members_until(|cursor, name| {
             match name {
-                b"metadata" if cursor.peek()? == b'{' => metadata(cursor, &mut found, start)?,
+                b"metadata" if cursor.peek()? == b'{' => {
+                    metadata(cursor, &mut found, start)?;
+                    has_metadata = true;
+                }
                 b"kind" => found.kind = cursor.text_value()?,
                 b"apiVersion" => {
                     found.has_api_version = true;
@@ -218,8 +239,15 @@ impl<'a> Cursor<'a> {
                 }
                 _ => cursor.skip()?,
             }
-            Ok(())
+            Ok(end.is_some() && has_metadata && found.has_api_version && !found.kind.is_empty())
         })?;
+        if let Some(end) = end.filter(|_| enough) {
+            // Its last bracket must still come.
+            if self.at >= end {
+                return Err(Trouble::Incomplete);
+            }
+            self.at = end;
+        }
         Ok(found)
     }
 }

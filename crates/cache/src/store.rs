@@ -109,13 +109,11 @@ impl Store {
     pub(crate) fn subscribe(&self) -> Arc<Buffer> {
         let buffer = Arc::new(Buffer::new());
         let mut writer = self.writer.lock();
-        for entry in self.snapshot().objects.iter() {
-            buffer.push(RawChange::Applied {
-                old: None,
-                new: Arc::clone(entry),
-                initial: true,
-            });
-        }
+        buffer.push(self.snapshot().objects.iter().map(|entry| RawChange::Applied {
+            old: None,
+            new: Arc::clone(entry),
+            initial: true,
+        }));
         if writer.is_complete() {
             buffer.initial_complete();
         }
@@ -371,11 +369,9 @@ impl<'a> Writing<'a> {
             self.store.written.send_replace(());
         }
         let changes = self.changes;
-        self.writer.each(|buffer| {
-            for change in &changes {
-                buffer.push(change.clone());
-            }
-        });
+        if !changes.is_empty() {
+            self.writer.each(|buffer| buffer.push(changes.iter().cloned()));
+        }
     }
 }
 
