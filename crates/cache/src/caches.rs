@@ -65,8 +65,10 @@ impl Caches {
     /// A client whose writes are visible to the next cached read.
     ///
     /// What the server answers to a create, update, patch, apply or delete, of one object or of many, is put into the
-    /// caches of that kind before the caller gets it; what the watch then tells late cannot undo it. Reads go to the
-    /// server, as with the client that it was made from.
+    /// caches of that kind before the caller gets it; what the watch then tells late cannot undo it. An answer in another
+    /// shape than the cached one (another version of the API, or a part such as an object's scale) is held back until
+    /// the watch has told of the write, but no longer than 5 s. Reads go to the server, as with the client that it was
+    /// made from.
     pub fn client(&self) -> &Client {
         &self.client
     }
