@@ -254,11 +254,15 @@ mod tests {
         let fresh = Arc::new(Fresh::new());
         let task = tokio::spawn(keep_packed(Arc::clone(&fresh)));
         let early: Vec<_> = (0..160).map(entry).collect();
-        early.iter().for_each(|entry| fresh.admit(entry));
+        for entry in &early {
+            fresh.admit(entry);
+        }
         tokio::time::sleep(SETTLED / 2).await;
         assert_eq!(plain(&early), 160);
         let late: Vec<_> = (160..200).map(entry).collect();
-        late.iter().for_each(|entry| fresh.admit(entry));
+        for entry in &late {
+            fresh.admit(entry);
+        }
         tokio::time::sleep(SETTLED).await;
         assert_eq!((plain(&early), plain(&late)), (0, 40));
         tokio::time::sleep(SETTLED * 2).await;

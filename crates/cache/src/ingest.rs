@@ -120,19 +120,20 @@ impl Ingest {
     /// The object's text without `managedFields`, and with the type that items of a list leave out.
     fn text(&self, raw: &[u8], found: &Scanned<'_>) -> Vec<u8> {
         let KindName { api_version, kind } = &self.kind;
-        let (mut before, mut kept) = (String::new(), 0);
+        let (mut parts, mut kept) = (Vec::<&[u8]>::with_capacity(9), 0);
         if found.kind.is_empty() || !found.has_api_version {
             // A named object has members, so a comma is in place.
             kept = raw.iter().position(|byte| *byte == b'{').map_or(0, |at| at + 1);
-            before.push('{');
+            parts.push(b"{");
             if !found.has_api_version {
-                before.push_str(&format!(r#""apiVersion":"{api_version}","#));
+                parts.extend([&b"\"apiVersion\":\""[..], api_version.as_bytes(), b"\","]);
             }
             if found.kind.is_empty() {
-                before.push_str(&format!(r#""kind":"{kind}","#));
+                parts.extend([&b"\"kind\":\""[..], kind.as_bytes(), b"\","]);
             }
         }
         let cut = found.managed_fields.clone().unwrap_or(raw.len()..raw.len());
-        [before.as_bytes(), &raw[kept..cut.start], &raw[cut.end..]].concat()
+        parts.extend([&raw[kept..cut.start], &raw[cut.end..]]);
+        parts.concat()
     }
 }

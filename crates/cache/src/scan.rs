@@ -17,7 +17,10 @@ pub(crate) enum Trouble {
 }
 
 /// Names and most values are no longer than this.
-const SHORT: usize = 24;
+const SHORT: usize = 32;
+
+/// As many bytes as are looked at together.
+const WORD: usize = 8;
 
 type Result<T> = std::result::Result<T, Trouble>;
 
@@ -77,20 +80,18 @@ impl<'a> Cursor<'a> {
         self.expect(b'"')?;
         let start = self.at;
         // Most strings are short: a call of the fast search costs more than it saves on them.
-        for (place, byte) in self.text[start..].iter().take(SHORT).enumerate() {
-            match byte {
-                b'"' => {
-                    self.at = start + place + 1;
-                    return Ok(&self.text[start..start + place]);
+        while self.at < start + SHORT
+            && let Some(word) = self.text.get(self.at..).and_then(<[u8]>::first_chunk::<WORD>)
+        {
+            match quote_or_escape(*word) {
+                None => self.at += WORD,
+                Some(place) if word[place] == b'"' => {
+                    self.at += place + 1;
+                    return Ok(&self.text[start..self.at - 1]);
                 }
-                b'\\' => {
-                    self.at = start + place;
-                    return self.rest_of_string(start);
-                }
-                _ => {}
+                Some(_) => break,
             }
         }
-        self.at = start + SHORT;
         self.rest_of_string(start)
     }
 
@@ -252,6 +253,20 @@ impl<'a> Cursor<'a> {
     }
 }
 
+/// Where the first quote or backslash is among some bytes.
+fn quote_or_escape(word: [u8; WORD]) -> Option<usize> {
+    const ONES: u64 = u64::from_le_bytes([1; WORD]);
+    const TOPS: u64 = u64::from_le_bytes([0x80; WORD]);
+    let word = u64::from_le_bytes(word);
+    // The top bit of each byte that is `byte`; a borrow may set more of them, but only above a true one.
+    let is = |byte: u8| {
+        let differing = word ^ (ONES * u64::from(byte));
+        differing.wrapping_sub(ONES) & !differing & TOPS
+    };
+    let found = is(b'"') | is(b'\\');
+    (found != 0).then(|| found.trailing_zeros() as usize / 8)
+}
+
 fn metadata<'a>(cursor: &mut Cursor<'a>, found: &mut Scanned<'a>, start: usize) -> Result<()> {
     let mut previous_end = cursor.at + 1;
     let mut first = true;
@@ -364,6 +379,21 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn quotes_and_escapes_are_found_where_they_are(word in prop::array::uniform8(prop_oneof![Just(b'"'), Just(b'\\'), any::<u8>(), Just(b'#'), Just(b'!')])) {
+            let expected = word.iter().position(|byte| matches!(byte, b'"' | b'\\'));
+            prop_assert_eq!(quote_or_escape(word), expected);
+        }
+
+        #[test]
+        fn a_string_ends_at_its_quote(text in "[a-z\"\\\\é]{0,80}", after in "[a-z\"]{0,9}") {
+            let json = Value::String(text).to_string();
+            let all = format!("{json}{after}");
+            let mut cursor = Cursor::new(all.as_bytes());
+            prop_assert_eq!(cursor.string(), Ok(&json.as_bytes()[1..json.len() - 1]));
+            prop_assert_eq!(cursor.at, json.len());
+        }
+
         /// Cutting `managedFields` out of the text is the same as removing it from the value.
         #[test]
         fn managed_fields_are_cut_out_exactly(before in 0..3_usize, after in 0..3_usize, spaces in "[ \n]{0,2}") {
