@@ -133,8 +133,8 @@ impl<V: Send + Sync + 'static> Cache<V> {
         }
     }
 
-    /// From now on these namespaces are cached: others end, and their objects with them; new ones start. Says nothing
-    /// for kinds that live outside namespaces, nor for a cache of all namespaces.
+    /// From now on these namespaces are cached, for every user of this cache: others end, and their objects with them;
+    /// new ones start. Who asks [`Caches`](crate::Caches) for the old set gets a cache of its own. Says nothing for kinds that live outside namespaces, nor for a cache of all namespaces.
     pub fn set_namespaces(&self, namespaces: impl IntoIterator<Item = impl Into<String>>) {
         self.shared
             .set_namespaces(namespaces.into_iter().map(Into::into).collect());
@@ -279,6 +279,19 @@ impl Shared {
                 () = asked_to_close(closing.as_mut()) => ending.0.end(),
             }
         }))
+    }
+
+    /// What is cached now: namespaces may have come and gone.
+    pub(crate) fn selection(&self) -> Selection {
+        let mut selection = self.target.selection.clone();
+        let tasks = self.tasks.lock();
+        if let Some(namespaces) = &mut selection.namespaces
+            && !tasks.contains_key("")
+            && !tasks.is_empty()
+        {
+            *namespaces = tasks.keys().map(|scope| (**scope).to_owned()).collect();
+        }
+        selection
     }
 
     fn set_namespaces(&self, wanted: BTreeSet<String>) {
