@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::Instrument;
 
 use crate::{
-    cache::{Core, Trouble},
+    core::{Core, Trouble},
     failure::{Failure, with_sources},
     ingest::Arrival,
     key::ObjectKey,

@@ -66,6 +66,7 @@ mod backoff;
 mod cache;
 mod caches;
 mod change;
+mod core;
 mod driver;
 mod entry;
 mod failure;

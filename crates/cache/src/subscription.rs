@@ -16,8 +16,8 @@ use tokio::{
 };
 
 use crate::{
-    cache::Core,
     change::{Change, RawChange},
+    core::Core,
     entry::{Decode, Entry},
     key::ObjectKey,
 };

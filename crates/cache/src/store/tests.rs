@@ -3,8 +3,8 @@ use k8s_openapi::api::core::v1::ConfigMap;
 
 use super::*;
 use crate::{
-    cache::Core,
     change::Change,
+    core::Core,
     ingest::{Arrival, Ingest},
     kind::KindName,
     scan::Cursor,
