@@ -126,10 +126,21 @@ impl Embedded {
                 server: "the embedded API server".to_owned(),
                 source: Box::new(source),
             })?;
-        let alive = self.alive.map(|settings| Alive::start(client.clone(), &settings));
+        let mut authority = None;
+        let alive = match self.alive {
+            Some(mut settings) => {
+                // Pods are told whom to trust, so that the socket must be signed by just that authority, if it is ever opened.
+                let made = Authority::new()?;
+                settings.root_ca = Some(made.identity().certificate.into());
+                authority = Some(Arc::new(made));
+                Some(Alive::start(client.clone(), &settings))
+            }
+            None => None,
+        };
         let running = Running::Embedded(Arc::new(InProcess {
             server,
             alive: Mutex::new(alive),
+            authority,
             port: self.port,
             runtime: Handle::current(),
             served: OnceLock::new(),
@@ -144,6 +155,8 @@ pub(crate) struct InProcess {
     server: Server,
     /// What acts on its objects; gone after a stop.
     alive: Mutex<Option<Alive>>,
+    /// The authority that was told of before there is a socket.
+    authority: Option<Arc<Authority>>,
     port: Option<u16>,
     /// Where the socket is served: the runtime that the cluster was started on.
     runtime: Handle,
@@ -155,7 +168,7 @@ pub(crate) struct InProcess {
 /// The server on a socket: for kubectl and other programs.
 struct Served {
     url: String,
-    authority: Authority,
+    authority: Arc<Authority>,
     folder: TempDir,
     task: JoinHandle<()>,
 }
@@ -209,20 +222,28 @@ impl InProcess {
         if let Some(served) = self.served.get() {
             return Ok(served);
         }
-        let served = Served::open(&self.server, self.port, &self.runtime)?;
+        let authority = match &self.authority {
+            Some(authority) => Arc::clone(authority),
+            None => Arc::new(Authority::new()?),
+        };
+        let served = Served::open(&self.server, self.port, &self.runtime, authority)?;
         Ok(self.served.get_or_init(|| served))
     }
 }
 
 impl Served {
-    fn open(server: &Server, port: Option<u16>, runtime: &Handle) -> Result<Self, Error> {
+    fn open(
+        server: &Server,
+        port: Option<u16>,
+        runtime: &Handle,
+        authority: Arc<Authority>,
+    ) -> Result<Self, Error> {
         let taken = |_| Error::PortTaken {
             port: port.unwrap_or(0),
         };
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port.unwrap_or(0))).map_err(taken)?;
         listener.set_nonblocking(true).map_err(taken)?;
         let port = listener.local_addr().map_err(taken)?.port();
-        let authority = Authority::new()?;
         let tls = tls(&authority)?;
         let folder = private_folder(&std::env::temp_dir())?;
         let server = server.clone();
