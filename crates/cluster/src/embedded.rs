@@ -132,10 +132,21 @@ impl Embedded {
                 server: "the embedded API server".to_owned(),
                 source: Box::new(source),
             })?;
-        let alive = self.alive.map(|settings| Alive::start(client.clone(), &settings));
+        let mut authority = None;
+        let alive = match self.alive {
+            Some(mut settings) => {
+                // Pods are told whom to trust, so that the socket must be signed by just that authority, if it is ever opened.
+                let made = Authority::new()?;
+                settings.root_ca = Some(made.identity().certificate.into());
+                authority = Some(Arc::new(made));
+                Some(Alive::start(client.clone(), &settings))
+            }
+            None => None,
+        };
         let running = Running::Embedded(Arc::new(InProcess {
             server,
             alive: Mutex::new(alive),
+            authority,
             address: self.address.unwrap_or((Ipv4Addr::LOCALHOST, 0).into()),
             runtime: Handle::current(),
             served: OnceLock::new(),
@@ -150,6 +161,8 @@ pub(crate) struct InProcess {
     server: Server,
     /// What acts on its objects; gone after a stop.
     alive: Mutex<Option<Alive>>,
+    /// The authority that was told of before there is a socket.
+    authority: Option<Arc<Authority>>,
     address: SocketAddr,
     /// Where the socket is served: the runtime that the cluster was started on.
     runtime: Handle,
@@ -161,7 +174,7 @@ pub(crate) struct InProcess {
 /// The server on a socket: for kubectl and other programs.
 struct Served {
     url: String,
-    authority: Authority,
+    authority: Arc<Authority>,
     folder: TempDir,
     task: JoinHandle<()>,
 }
@@ -215,18 +228,26 @@ impl InProcess {
         if let Some(served) = self.served.get() {
             return Ok(served);
         }
-        let served = Served::open(&self.server, self.address, &self.runtime)?;
+        let authority = match &self.authority {
+            Some(authority) => Arc::clone(authority),
+            None => Arc::new(Authority::new()?),
+        };
+        let served = Served::open(&self.server, self.address, &self.runtime, authority)?;
         Ok(self.served.get_or_init(|| served))
     }
 }
 
 impl Served {
-    fn open(server: &Server, address: SocketAddr, runtime: &Handle) -> Result<Self, Error> {
+    fn open(
+        server: &Server,
+        address: SocketAddr,
+        runtime: &Handle,
+        authority: Arc<Authority>,
+    ) -> Result<Self, Error> {
         let taken = |source| Error::Listen { address, source };
         let listener = TcpListener::bind(address).map_err(taken)?;
         listener.set_nonblocking(true).map_err(taken)?;
         let address = listener.local_addr().map_err(taken)?;
-        let authority = Authority::new()?;
         let tls = tls(&authority, address.ip())?;
         let folder = private_folder(&std::env::temp_dir())?;
         let server = server.clone();

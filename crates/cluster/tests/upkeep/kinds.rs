@@ -1,0 +1,122 @@
+//! Kinds that come and go.
+
+use anyhow::Result;
+use kube::{
+    Api,
+    api::{DeleteParams, DynamicObject},
+};
+use serde_json::json;
+use windlass_suite::Context;
+
+use crate::witness::{
+    Witness, blocked, config_map, config_maps, create, eventually, nobody, owner, resource,
+};
+
+/// A kind of the case's own, and its objects in the case's namespace.
+struct Foos {
+    definitions: Api<DynamicObject>,
+    name: String,
+    api_version: String,
+    api: Api<DynamicObject>,
+}
+
+impl Foos {
+    async fn install(ctx: &Context) -> Result<Self> {
+        let definitions = Api::all_with(
+            ctx.client(),
+            &resource("apiextensions.k8s.io", "v1", "CustomResourceDefinition"),
+        );
+        let group = format!("{}.windlass.dev", ctx.namespace());
+        let name = format!("foos.{group}");
+        let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+        create(
+            &definitions,
+            json!({
+                "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+                "metadata": {"name": name},
+                "spec": {
+                    "group": group, "scope": "Namespaced",
+                    "names": {"plural": "foos", "singular": "foo", "kind": "Foo", "listKind": "FooList"},
+                    "versions": [
+                        {"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}},
+                    ],
+                },
+            }),
+        )
+        .await?;
+        let api = Api::namespaced_with(ctx.client(), ctx.namespace(), &resource(&group, "v1", "Foo"));
+        eventually("the kind", async || {
+            let served = api.list(&kube::api::ListParams::default()).await;
+            Ok(served.ok())
+        })
+        .await?;
+        Ok(Self {
+            definitions,
+            name,
+            api_version: format!("{group}/v1"),
+            api,
+        })
+    }
+
+    async fn create(&self, name: &str, owners: &[serde_json::Value]) -> Result<DynamicObject> {
+        let metadata = json!({"name": name, "ownerReferences": owners});
+        let foo = json!({"apiVersion": self.api_version, "kind": "Foo", "metadata": metadata});
+        let mut created = create(&self.api, foo).await?;
+        created.types = Some(kube::api::TypeMeta {
+            api_version: self.api_version.clone(),
+            kind: "Foo".to_owned(),
+        });
+        Ok(created)
+    }
+}
+
+pub(crate) async fn custom_objects_own_and_are_owned(ctx: Context) -> Result<()> {
+    let foos = Foos::install(&ctx).await?;
+    let api = config_maps(&ctx);
+    let mut witness = Witness::of(&foos.api).await?;
+    let mut children = Witness::of(&api).await?;
+    let parent = foos.create("a", &[]).await?;
+    foos.create("b", &[owner(&parent), nobody("v1", "ConfigMap")])
+        .await?;
+    config_map(&api, "a-1", &[blocked(&parent)]).await?;
+    // Custom kinds take no strategic patches.
+    witness.until("MODIFIED b <a").await?;
+    foos.api.delete("a", &DeleteParams::foreground()).await?;
+    children.until("DELETED a-1 <a").await?;
+    witness.until("DELETED a [foregroundDeletion] deleting").await?;
+    if foos.api.get_opt("b").await?.is_some() {
+        witness.until("DELETED b <a").await?;
+    }
+
+    let parent = foos.create("c", &[]).await?;
+    foos.create("c-1", &[owner(&parent)]).await?;
+    foos.api.delete("c", &DeleteParams::orphan()).await?;
+    let lines = witness.until("DELETED c [orphan] deleting").await?;
+    assert_eq!(lines[lines.len() - 2], "MODIFIED c-1");
+    foos.definitions
+        .delete(&foos.name, &DeleteParams::default())
+        .await?;
+    Ok(())
+}
+
+pub(crate) async fn a_kind_that_goes_takes_its_objects_children_with_it(ctx: Context) -> Result<()> {
+    let foos = Foos::install(&ctx).await?;
+    let api = config_maps(&ctx);
+    let mut children = Witness::of(&api).await?;
+    let parent = foos.create("a", &[]).await?;
+    config_map(&api, "a-1", &[owner(&parent)]).await?;
+    // A collector that has not yet heard of the kind cannot know that its objects were there.
+    let seen = foos.create("seen", &[nobody("v1", "ConfigMap")]).await?;
+    eventually("the collector's look at the kind", async || {
+        let gone = foos
+            .api
+            .get_opt(seen.metadata.name.as_deref().unwrap_or_default());
+        Ok(gone.await?.is_none().then_some(()))
+    })
+    .await?;
+    foos.definitions
+        .delete(&foos.name, &DeleteParams::default())
+        .await?;
+    children.until("DELETED a-1 <a").await?;
+    Ok(())
+}
