@@ -12,7 +12,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use windlass::{
     cache::{Cache, Selection},
     k8s_openapi::api::core::v1::Node,
@@ -69,13 +69,47 @@ const PATIENCE: Duration = Duration::from_mins(1);
 pub(crate) async fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
     // Before anything is there to be cleaned up: a signal must not find nobody listening.
-    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let mut signals = Signals::new()?;
     let cluster = Cluster::embedded()
         .listen(arguments.listen)
         .nodes(arguments.nodes.into())
         .speed(arguments.speed.0)
         .start()
         .await?;
+    let kept = keep(arguments, &cluster, started, &mut signals).await;
+    cluster.stop().await;
+    kept.map(|()| ExitCode::SUCCESS)
+}
+
+/// SIGINT and SIGTERM.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    fn new() -> anyhow::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+        })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+/// Says that the cluster is there, and waits to be told to end it.
+async fn keep(
+    arguments: &Arguments,
+    cluster: &Cluster,
+    started: Instant,
+    signals: &mut Signals,
+) -> anyhow::Result<()> {
     let serving = cluster.kubeconfig().map_err(|error| match error {
         Error::Listen { address, source } => {
             anyhow::anyhow!("cannot listen on {address}: {source}; choose another address with --listen")
@@ -89,13 +123,10 @@ pub(crate) async fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         },
         Some(path) => Announced::copy(&serving, path)?,
     };
-    let client = cluster.client();
-    let outcome = tokio::select! {
-        ready = ready(client, arguments.nodes.into()) => ready,
-        _ = interrupt.recv() => bail!("interrupted before the nodes were ready"),
-        _ = terminate.recv() => bail!("stopped before the nodes were ready"),
-    };
-    outcome?;
+    tokio::select! {
+        ready = ready(cluster.client(), arguments.nodes.into()) => ready?,
+        () = signals.next() => bail!("stopped before the nodes were ready"),
+    }
     // One line to paste; what a shell does not need is a comment.
     println!(
         "export KUBECONFIG={}   # Kubernetes {} with {} nodes, up in {} ms; Ctrl-C ends it",
@@ -104,12 +135,8 @@ pub(crate) async fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         arguments.nodes,
         started.elapsed().as_millis(),
     );
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-    }
-    cluster.stop().await;
-    Ok(ExitCode::SUCCESS)
+    signals.next().await;
+    Ok(())
 }
 
 /// Waits until so many nodes are ready.
