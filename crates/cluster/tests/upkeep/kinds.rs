@@ -13,7 +13,7 @@ use crate::witness::{
 };
 
 /// A kind of the case's own, and its objects in the case's namespace.
-struct Foos {
+pub(crate) struct Foos {
     definitions: Api<DynamicObject>,
     name: String,
     api_version: String,
@@ -21,7 +21,7 @@ struct Foos {
 }
 
 impl Foos {
-    async fn install(ctx: &Context) -> Result<Self> {
+    pub(crate) async fn install(ctx: &Context) -> Result<Self> {
         let definitions = Api::all_with(
             ctx.client(),
             &resource("apiextensions.k8s.io", "v1", "CustomResourceDefinition"),
@@ -38,7 +38,10 @@ impl Foos {
                     "group": group, "scope": "Namespaced",
                     "names": {"plural": "foos", "singular": "foo", "kind": "Foo", "listKind": "FooList"},
                     "versions": [
-                        {"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}},
+                        {"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema},
+                            "subresources": {"scale": {
+                                "specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas",
+                            }}},
                     ],
                 },
             }),
@@ -58,9 +61,9 @@ impl Foos {
         })
     }
 
-    async fn create(&self, name: &str, owners: &[serde_json::Value]) -> Result<DynamicObject> {
+    pub(crate) async fn create(&self, name: &str, owners: &[serde_json::Value]) -> Result<DynamicObject> {
         let metadata = json!({"name": name, "ownerReferences": owners});
-        let foo = json!({"apiVersion": self.api_version, "kind": "Foo", "metadata": metadata});
+        let foo = json!({"apiVersion": self.api_version, "kind": "Foo", "metadata": metadata, "spec": {"replicas": 4}});
         let mut created = create(&self.api, foo).await?;
         created.types = Some(kube::api::TypeMeta {
             api_version: self.api_version.clone(),

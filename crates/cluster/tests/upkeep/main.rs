@@ -1,6 +1,7 @@
 //! What keeps a cluster tidy, as a watcher sees it: written once, run on the embedded cluster and on a real control plane with
 //! its controllers.
 
+mod budgets;
 mod collector;
 mod kinds;
 mod namespaces;
@@ -9,7 +10,7 @@ mod witness;
 
 use std::process::ExitCode;
 
-use windlass_suite::Suite;
+use windlass_suite::{Suite, Target};
 
 macro_rules! suite {
     ($($case:path),+ $(,)?) => {
@@ -37,6 +38,16 @@ fn main() -> ExitCode {
         namespaces::foreign_finalizers_of_a_namespace_are_left_to_their_owners,
         provisions::every_namespace_has_its_account_and_certificate,
         provisions::the_certificate_is_the_authoritys,
+        budgets::a_number_is_counted_against_the_pods_that_are_there,
+        budgets::a_percentage_of_unmanaged_pods_is_none,
+        budgets::pods_are_expected_as_their_controller_scales,
+        budgets::what_cannot_be_scaled_cannot_be_counted,
+        budgets::evictions_are_taken_from_the_budget,
+    )
+    .alone(
+        Target::Embedded,
+        "budgets::replica_sets_count_as_their_deployment",
+        budgets::replica_sets_count_as_their_deployment,
     )
     .run()
 }

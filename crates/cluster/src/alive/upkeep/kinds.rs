@@ -16,6 +16,8 @@ use kube::{
 pub(super) struct Kind {
     pub(super) resource: ApiResource,
     pub(super) namespaced: bool,
+    /// It has the subresource `scale`.
+    pub(super) scales: bool,
     verbs: BTreeSet<String>,
 }
 
@@ -24,6 +26,10 @@ impl Kind {
         Arc::new(Self {
             resource,
             namespaced: capabilities.scope == Scope::Namespaced,
+            scales: capabilities
+                .subresources
+                .iter()
+                .any(|(part, _)| part.plural == "scale"),
             verbs: capabilities.operations.iter().cloned().collect(),
         })
     }

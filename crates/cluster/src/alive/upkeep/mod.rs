@@ -5,9 +5,12 @@
 //!   collector ──► deletes what has lost its owners ────┐
 //!   namespaces ─► empties those that terminate ────────┴──► kinds: what the server serves
 //!   provisions ─► gives every namespace what its pods need
+//!   budgets ────► counts what disruption budgets allow       expiry ──► deletes old events
 //! ```
 
+mod budgets;
 mod collector;
+mod expiry;
 mod kinds;
 mod namespaces;
 mod provisions;
@@ -22,5 +25,7 @@ const FIELD_MANAGER: &str = "kube-controller-manager";
 pub(crate) fn add(manager: Manager, settings: &Settings) -> Manager {
     let manager = collector::add(manager);
     let manager = namespaces::add(manager, settings);
-    provisions::add(manager, settings)
+    let manager = provisions::add(manager, settings);
+    let manager = budgets::add(manager);
+    expiry::add(manager)
 }
