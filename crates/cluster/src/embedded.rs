@@ -15,7 +15,7 @@ use windlass_rights::Recorder;
 
 use crate::{
     Cluster, Error,
-    alive::{Alive, Settings},
+    alive::{Alive, Settings, nodes::Machines},
     authority::Authority,
     cluster::Running,
     kubeconfig,
@@ -126,10 +126,16 @@ impl Embedded {
                 server: "the embedded API server".to_owned(),
                 source: Box::new(source),
             })?;
-        let alive = self.alive.map(|settings| Alive::start(client.clone(), &settings));
+        let machines = Machines::default();
+        let alive = self
+            .alive
+            .map(|settings| Alive::start(client.clone(), &settings, &machines, &server.logs()));
+        // A cluster that is there has nodes that take pods.
+        machines.all_open().await;
         let running = Running::Embedded(Arc::new(InProcess {
             server,
             alive: Mutex::new(alive),
+            machines,
             port: self.port,
             runtime: Handle::current(),
             served: OnceLock::new(),
@@ -144,6 +150,8 @@ pub(crate) struct InProcess {
     server: Server,
     /// What acts on its objects; gone after a stop.
     alive: Mutex<Option<Alive>>,
+    /// What its nodes run on; none without [`Embedded::controllers`].
+    machines: Machines,
     port: Option<u16>,
     /// Where the socket is served: the runtime that the cluster was started on.
     runtime: Handle,
