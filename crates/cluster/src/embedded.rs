@@ -15,7 +15,7 @@ use windlass_rights::Recorder;
 
 use crate::{
     Cluster, Error,
-    alive::{Alive, Settings},
+    alive::{Alive, Settings, nodes::Machines},
     authority::Authority,
     cluster::Running,
     kubeconfig,
@@ -133,19 +133,23 @@ impl Embedded {
                 source: Box::new(source),
             })?;
         let mut authority = None;
+        let machines = Machines::default();
         let alive = match self.alive {
             Some(mut settings) => {
                 // Pods are told whom to trust, so that the socket must be signed by just that authority, if it is ever opened.
                 let made = Authority::new()?;
                 settings.root_ca = Some(made.identity().certificate.into());
                 authority = Some(Arc::new(made));
-                Some(Alive::start(client.clone(), &settings))
+                Some(Alive::start(client.clone(), &settings, &machines, &server.logs()))
             }
             None => None,
         };
+        // A cluster that is there has nodes that take pods.
+        machines.all_open().await;
         let running = Running::Embedded(Arc::new(InProcess {
             server,
             alive: Mutex::new(alive),
+            machines,
             authority,
             address: self.address.unwrap_or((Ipv4Addr::LOCALHOST, 0).into()),
             runtime: Handle::current(),
@@ -161,6 +165,8 @@ pub(crate) struct InProcess {
     server: Server,
     /// What acts on its objects; gone after a stop.
     alive: Mutex<Option<Alive>>,
+    /// What its nodes run on; none without [`Embedded::controllers`].
+    machines: Machines,
     /// The authority that was told of before there is a socket.
     authority: Option<Arc<Authority>>,
     address: SocketAddr,

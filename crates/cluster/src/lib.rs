@@ -50,6 +50,7 @@ mod sandbox;
 mod token;
 mod user;
 
+pub use alive::nodes::NodeSpec;
 pub use assets::{ETCD_VERSION, KUBERNETES_VERSION, kubectl};
 pub use cluster::{Backend, Cluster};
 pub use embedded::Embedded;

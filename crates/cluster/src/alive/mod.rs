@@ -8,15 +8,19 @@
 //! Each part is an ordinary controller that talks to the API server as anybody would; none of them knows another. What a
 //! watcher sees, in which order, is what a real control plane shows.
 
+pub(crate) mod nodes;
 mod settings;
 mod upkeep;
 
 use std::time::Duration;
 
+use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use tokio::{sync::oneshot, task::JoinHandle};
-use windlass_runtime::{Manager, ManagerError};
+use windlass_apiserver::Logs;
+use windlass_runtime::{Clock, Manager, ManagerError};
 
+use self::nodes::Machines;
 pub(crate) use self::settings::Settings;
 
 /// The running parts. Dropping it ends them at their next await.
@@ -27,8 +31,13 @@ pub(crate) struct Alive {
 
 impl Alive {
     /// Starts everything on the runtime of the caller.
-    pub(crate) fn start(client: Client, settings: &Settings) -> Self {
-        let manager = parts(Manager::new(client), settings).grace(Duration::ZERO);
+    pub(crate) fn start(client: Client, settings: &Settings, machines: &Machines, logs: &Logs) -> Self {
+        // As the server's: it runs with tokio's clock.
+        let settings = &Settings {
+            clock: Clock::starting_at(Timestamp::now()),
+            ..settings.clone()
+        };
+        let manager = parts(Manager::new(client), settings, machines, logs).grace(Duration::ZERO);
         let (stop, stopped) = oneshot::channel();
         // A sender that is gone is a stop too.
         let running = tokio::spawn(manager.run_until(async move { drop(stopped.await) }));
@@ -54,6 +63,7 @@ impl Drop for Alive {
 }
 
 /// All parts, each added by its own room.
-fn parts(manager: Manager, settings: &Settings) -> Manager {
-    upkeep::add(manager, settings)
+fn parts(manager: Manager, settings: &Settings, machines: &Machines, logs: &Logs) -> Manager {
+    let manager = upkeep::add(manager, settings);
+    nodes::add(manager, settings, machines, logs)
 }
