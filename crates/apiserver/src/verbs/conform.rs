@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::FieldValidation;
 use crate::{
-    crd, defaults, golang,
+    crd, defaults, fields, golang,
     media::{self, Encoding},
     object::{Account, Object},
     registry::{Resource, is_kind},
@@ -20,10 +20,32 @@ pub(crate) fn decode(
     encoding: Encoding,
     validation: FieldValidation,
 ) -> Result<(Object, Vec<String>), Status> {
-    let (value, twice) = media::read_object(body, encoding, resource)?;
+    decode_over("", resource, body, encoding, validation)
+}
+
+/// As [`decode`], of a body that may send back an account that is known.
+pub(super) fn decode_over(
+    account: &str,
+    resource: &Resource,
+    body: &[u8],
+    encoding: Encoding,
+    validation: FieldValidation,
+) -> Result<(Object, Vec<String>), Status> {
+    let returned = match encoding {
+        Encoding::Json => fields::read_returned(body, account),
+        _ => None,
+    };
+    let is_returned = returned.is_some();
+    let (value, twice) = match returned {
+        Some((value, paths)) => (value, media::repeated(paths)),
+        None => media::read_object(body, encoding, resource)?,
+    };
     let value = as_kind(value, body, resource)?;
-    let (object, unknown) =
+    let (mut object, unknown) =
         conform(value, resource, Source::Json).map_err(|why| cannot_be_handled(resource, &why))?;
+    if is_returned {
+        object.set_account(Account::kept(account.to_owned()));
+    }
     let twice = match (encoding, validation) {
         (Encoding::Yaml, FieldValidation::Strict) if !twice.is_empty() => vec![yaml::strictly(&twice)],
         _ => twice,

@@ -42,7 +42,7 @@ use crate::{
     request::Target,
     schema::FieldError,
     status::Status,
-    storage::{Entry, Key, Storage},
+    storage::{Entry, Storage},
     versions,
     world::World,
 };
@@ -99,9 +99,8 @@ impl Answer {
 impl Api {
     /// The object under a target's name, or the refusal that says there is none.
     pub(crate) fn current(&self, target: &Target) -> Result<Arc<Entry>, Status> {
-        let key = Key::new(&target.namespace, &target.name);
         let resource = &target.resource;
-        let entry = self.storage.get(&resource.table, &key);
+        let entry = self.storage.get(&resource.table, &target.key());
         entry
             .map(|entry| crd::seen(resource, entry))
             .ok_or_else(|| Status::not_found(resource, &target.name))

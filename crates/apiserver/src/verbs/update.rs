@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::{
     Answer, Api, RACES, WriteOptions,
     accounts::keep_times,
-    conform::{check, check_kind, conform, decode, judge, no_struct, wrong_custom_kind},
+    conform::{check, check_kind, conform, decode_over, judge, no_struct, wrong_custom_kind},
     invalid,
     prepare::{check_revision, dry, named, place, prepare_update},
     rendered,
@@ -35,7 +35,9 @@ impl Api {
         encoding: Encoding,
     ) -> Result<Answer, Status> {
         let resource = &target.resource;
-        let (object, warnings) = decode(resource, body, encoding, options.field_validation)?;
+        let known = self.storage.get(&resource.table, &target.key());
+        let account = known.as_ref().map_or("", |entry| entry.object.account());
+        let (object, warnings) = decode_over(account, resource, body, encoding, options.field_validation)?;
         self.update_with(target, options, object, &warnings)
             .map_err(|status| status.with_warnings(&warnings))
     }
@@ -64,7 +66,17 @@ impl Api {
         }
         let said = object.meta("resourceVersion").to_owned();
         check_revision(&said)?;
+        let mut object = Some(object);
         for _ in 0..RACES {
+            // Who names a revision has one try.
+            let attempt = if said.is_empty() {
+                object.clone()
+            } else {
+                object.take()
+            };
+            let Some(mut object) = attempt else {
+                break;
+            };
             let entry = self.current(target)?;
             if said.is_empty() || said == "0" {
                 if !resource.strategy.unconditional_update {
@@ -90,12 +102,9 @@ impl Api {
             if !uid.is_empty() && uid != old.meta("uid") {
                 return Err(uid_mismatch(resource, &old, uid, old.meta("uid")));
             }
-            let mut object = object.clone();
             self.account_for(resource, &target.subresource, options, &mut object, &old);
-            match self.replace(target, options, &entry, &old, object, warnings.to_vec())? {
-                Some(answer) => return Ok(answer),
-                None if said.is_empty() => {}
-                None => return Err(Status::modified(resource, &target.name)),
+            if let Some(answer) = self.replace(target, options, &entry, &old, object, warnings.to_vec())? {
+                return Ok(answer);
             }
         }
         Err(Status::modified(resource, &target.name))
