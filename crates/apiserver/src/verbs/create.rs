@@ -77,7 +77,6 @@ impl Api {
             }
             if attempt == 1 {
                 self.authorise_creation(options.caller.as_deref())?;
-                validation::size(&object)?;
                 warnings.extend(warnings::about(resource, &object, None));
             }
             strategies::complete(resource, &mut object)?;

@@ -219,7 +219,6 @@ impl Api {
         if !errors.is_empty() {
             return Err(invalid(resource, &target.name, &errors));
         }
-        validation::size(&object)?;
         warnings.extend(warnings::about(resource, &object, Some(old)));
         let _allotting = self.allot(resource, &mut object, Some(old), options)?;
         if options.dry_run {
