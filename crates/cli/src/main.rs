@@ -7,6 +7,11 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
+/// An API server makes and drops thousands of small objects with every request, for which this is made: a pod is created
+/// with a fifth less work than with the system's allocator. Libraries leave the choice to their programs.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Write and run Kubernetes controllers, with the cluster in the box.
 #[derive(Parser)]
 #[command(
