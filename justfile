@@ -39,9 +39,13 @@ deny:
 registry kubeconfig:
     hack/registry/reduce --kubeconfig {{ kubeconfig }}
 
-# Compares with the rivals in one run: `just bench queue`, `just bench server`.
+# Compares with the rivals in one run: `just bench queue`.
 bench subject:
     cargo run --release -p windlass-bench -- {{ subject }}
+
+# The embedded API server against kube-apiserver and etcd in one run.
+bench-server:
+    cargo run --release -p windlass-bench --bin windlass-bench-server
 
 # Where the embedded API server still differs from the recorded real one.
 ahead:
