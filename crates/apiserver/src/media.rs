@@ -116,7 +116,7 @@ pub(crate) fn decode(body: &[u8], encoding: Encoding, kind: &str) -> Result<Valu
 }
 
 /// As [`decode`], with what is said of fields that the body holds more than once.
-fn read(body: &[u8], encoding: Encoding, kind: &str) -> Result<(Value, Vec<String>), Status> {
+pub(crate) fn read(body: &[u8], encoding: Encoding, kind: &str) -> Result<(Value, Vec<String>), Status> {
     match encoding {
         Encoding::Json => {
             let (value, paths) = json::read(body).map_err(|why| unrecognized(body, kind, &why))?;

@@ -7,7 +7,7 @@ use crate::{
     crd, defaults, fields, golang,
     media::{self, Encoding},
     object::{Account, Object},
-    registry::{Resource, is_kind},
+    registry::{self, Resource, is_kind},
     schema::{self, FieldError, Problem, Source},
     status::Status,
     strategies, validation, yaml,
@@ -82,10 +82,35 @@ pub(super) fn conform(
     if !resource.custom {
         unknown.sort_unstable();
     }
+    Ok((object, told(unknown)))
+}
+
+/// What is said of fields that no schema has.
+fn told(mut unknown: Vec<String>) -> Vec<String> {
     for path in &mut unknown {
         *path = format!("unknown field {path:?}");
     }
-    Ok((object, unknown))
+    unknown
+}
+
+/// Reads the body of a subresource, whose kind is served nowhere else, as strictly as any object.
+pub(crate) fn decode_part(
+    (group, kind): (&str, &str),
+    body: &[u8],
+    encoding: Encoding,
+    validation: FieldValidation,
+) -> Result<(Value, Vec<String>), Status> {
+    let (mut value, twice) = media::read(body, encoding, kind)?;
+    check_body_kind(&value, group, kind)?;
+    let refuse = |why: String| {
+        Status::bad_request(format!(
+            "{kind} in version \"v1\" cannot be handled as a {kind}: {why}"
+        ))
+    };
+    let unknown = schema::decode(registry::part(kind).view(), &mut value, Source::Json).map_err(refuse)?;
+    let problems = twice.into_iter().chain(told(unknown)).collect();
+    let warnings = judge(problems, validation).map_err(refuse)?;
+    Ok((value, warnings))
 }
 
 /// Brings a built-in kind's object back into the form that Go gives it, after the server has changed it.
@@ -266,7 +291,7 @@ fn unregistered(said: &str, kind: &str) -> String {
 }
 
 /// Refuses the body of a subresource that says it is of another kind; saying nothing is fine.
-pub(crate) fn check_body_kind(body: &Value, group: &str, own: &str) -> Result<(), Status> {
+fn check_body_kind(body: &Value, group: &str, own: &str) -> Result<(), Status> {
     let text = |key: &str| body[key].as_str().unwrap_or_default();
     let (kind, said) = (text("kind"), text("apiVersion"));
     let (of, short) = split(said);

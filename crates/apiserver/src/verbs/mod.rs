@@ -28,7 +28,7 @@ use serde_json::Value;
 
 pub(crate) use apply::Configuration;
 pub(crate) use commit::Generation;
-pub(crate) use conform::{check_body_kind, decode, normalize};
+pub(crate) use conform::{decode, decode_part, normalize};
 pub(crate) use options::{DeleteOptions, FieldValidation, ListOptions, WriteOptions};
 pub(crate) use read::Page;
 pub(crate) use watch::WatchStream;
@@ -93,6 +93,14 @@ impl Answer {
             json: value.to_string().into(),
             warnings: Vec::new(),
         }
+    }
+
+    /// With what the client may want to know; only objects can say it.
+    pub(crate) fn with_warnings(mut self, more: &[String]) -> Self {
+        if let Self::Object { warnings, .. } = &mut self {
+            warnings.extend_from_slice(more);
+        }
+        self
     }
 }
 
