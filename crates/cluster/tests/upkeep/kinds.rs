@@ -155,9 +155,13 @@ pub(crate) async fn a_kind_that_moves_to_another_version_is_followed(ctx: Contex
     })
     .await?;
     assert!(api.get_opt("a-1").await?.is_some(), "its owner is there");
-    // The reference's version is not served any more, and still says who is meant.
+    // A reference of a version that is not served cannot be followed; one of the version that is can.
+    let mut meant = owner(&parent);
+    meant["apiVersion"] = format!("{group}/v2").into();
+    config_map(&api, "a-2", &[meant]).await?;
     moved.delete("a", &DeleteParams::default()).await?;
-    children.until("DELETED a-1 <a").await?;
+    children.until("DELETED a-2 <a").await?;
+    assert!(api.get_opt("a-1").await?.is_some(), "nobody knows its owner");
     foos.definitions
         .delete(&foos.name, &DeleteParams::default())
         .await?;
