@@ -6,8 +6,9 @@ use k8s_openapi::api::{
     policy::v1::PodDisruptionBudget,
 };
 use kube::{
-    Api, Client, ResourceExt,
+    Api, Client, Config, ResourceExt,
     api::{DynamicObject, EvictParams, ListParams, Patch, PatchParams, PostParams, WatchParams},
+    config::{KubeConfigOptions, Kubeconfig},
 };
 use serde_json::{Value, json};
 use windlass_cluster::Cluster;
@@ -228,6 +229,19 @@ pub(crate) async fn pods_are_expected_as_their_controller_scales(ctx: Context) -
     let mut budget = place
         .budget("b", json!({"maxUnavailable": "40%", "selector": selector()}))
         .await?;
+    // A real controller learns of new kinds every half minute, and looks again when a pod changes.
+    let budgets = place.api::<PodDisruptionBudget>();
+    let mut tries = 0;
+    eventually("the count", async || {
+        tries += 1;
+        let again = json!({"metadata": {"annotations": {"tries": tries.to_string()}}});
+        let pods = place.api::<Pod>();
+        pods.patch("a-1", &PatchParams::default(), &Patch::Merge(again))
+            .await?;
+        let status = budgets.get("b").await?.status.unwrap_or_default();
+        Ok((status.expected_pods == Some(4)).then_some(()))
+    })
+    .await?;
     // Four are wanted, of which two may be missing, rounded up.
     budget
         .until(&format!("MODIFIED 1/1: 3 of 2 of 4, 1 allowed; {YES} []"))
@@ -265,9 +279,18 @@ pub(crate) async fn what_cannot_be_scaled_cannot_be_counted(ctx: Context) -> Res
     Ok(())
 }
 
+/// A client that takes "too many requests" for an answer.
+async fn impatient(ctx: &Context) -> Result<Client> {
+    let kubeconfig = Kubeconfig::read_from(ctx.cluster().kubeconfig()?)?;
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    config.proxy_url = None;
+    config.default_retry = false;
+    Ok(Client::try_from(config)?)
+}
+
 pub(crate) async fn evictions_are_taken_from_the_budget(ctx: Context) -> Result<()> {
     let place = Place::of(&ctx).await?;
-    let pods = place.api::<Pod>();
+    let pods = Api::<Pod>::namespaced(impatient(&ctx).await?, ctx.namespace());
     for name in ["a-1", "a-2"] {
         place.pod(name, None).await?;
         place.ready(name, "True").await?;

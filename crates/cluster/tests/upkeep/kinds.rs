@@ -123,3 +123,47 @@ pub(crate) async fn a_kind_that_goes_takes_its_objects_children_with_it(ctx: Con
     children.until("DELETED a-1 <a").await?;
     Ok(())
 }
+
+pub(crate) async fn a_kind_that_moves_to_another_version_is_followed(ctx: Context) -> Result<()> {
+    let foos = Foos::install(&ctx).await?;
+    let api = config_maps(&ctx);
+    let mut children = Witness::of(&api).await?;
+    let parent = foos.create("a", &[]).await?;
+    foos.create("b", &[]).await?;
+    config_map(&api, "a-1", &[owner(&parent)]).await?;
+    let mut definition = foos.definitions.get(&foos.name).await?;
+    let mut other = definition.data["spec"]["versions"][0].clone();
+    definition.data["spec"]["versions"][0]["served"] = false.into();
+    other["name"] = "v2".into();
+    other["storage"] = false.into();
+    if let Some(versions) = definition.data["spec"]["versions"].as_array_mut() {
+        versions.push(other);
+    }
+    let params = kube::api::PostParams::default();
+    foos.definitions.replace(&foos.name, &params, &definition).await?;
+    let group = foos.name.trim_start_matches("foos.");
+    let moved = Api::namespaced_with(ctx.client(), ctx.namespace(), &resource(group, "v2", "Foo"));
+    // What is created in the other version shows that the collector has followed.
+    let foo = json!({"apiVersion": format!("{group}/v2"), "kind": "Foo",
+        "metadata": {"name": "c", "ownerReferences": [nobody("v1", "ConfigMap")]}});
+    eventually("the other version", async || {
+        Ok(create(&moved, foo.clone()).await.ok())
+    })
+    .await?;
+    eventually("the collector's look at it", async || {
+        Ok(moved.get_opt("c").await?.is_none().then_some(()))
+    })
+    .await?;
+    assert!(api.get_opt("a-1").await?.is_some(), "its owner is there");
+    // A reference of a version that is not served cannot be followed; one of the version that is can.
+    let mut meant = owner(&parent);
+    meant["apiVersion"] = format!("{group}/v2").into();
+    config_map(&api, "a-2", &[meant]).await?;
+    moved.delete("a", &DeleteParams::default()).await?;
+    children.until("DELETED a-2 <a").await?;
+    assert!(api.get_opt("a-1").await?.is_some(), "nobody knows its owner");
+    foos.definitions
+        .delete(&foos.name, &DeleteParams::default())
+        .await?;
+    Ok(())
+}

@@ -32,6 +32,7 @@ fn main() -> ExitCode {
         collector::an_owner_of_an_unknown_kind_is_waited_for,
         kinds::custom_objects_own_and_are_owned,
         kinds::a_kind_that_goes_takes_its_objects_children_with_it,
+        kinds::a_kind_that_moves_to_another_version_is_followed,
         namespaces::an_empty_namespace_goes,
         namespaces::a_stuck_finalizer_is_shown_and_waited_for,
         namespaces::pods_go_first,

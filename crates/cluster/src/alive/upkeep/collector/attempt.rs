@@ -150,8 +150,8 @@ impl Collector {
     }
 
     async fn owner(&self, node: &Node, reference: &OwnerReference) -> Result<Owner, Error> {
-        let uid = Uid::from(&*reference.uid);
-        if self.graph().is_absent(uid) {
+        let namespace = node.key().namespace();
+        if self.graph().is_absent(reference, namespace) {
             return Ok(Owner::Absent);
         }
         let served = self.served();
@@ -159,7 +159,6 @@ impl Collector {
             // It may be served later.
             return Err(unknown(reference));
         };
-        let namespace = node.key().namespace();
         if kind.namespaced && namespace.is_none() {
             return Ok(Owner::Impossible);
         }
@@ -168,7 +167,7 @@ impl Collector {
             .get_metadata_opt(&reference.name)
             .await?;
         Ok(match found.map(|found| found.metadata) {
-            Some(meta) if is_uid(&meta, uid) => Owner::There(Box::new(meta)),
+            Some(meta) if is_uid(&meta, Uid::from(&*reference.uid)) => Owner::There(Box::new(meta)),
             _ => Owner::Absent,
         })
     }

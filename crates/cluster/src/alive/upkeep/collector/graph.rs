@@ -103,9 +103,11 @@ impl Graph {
         self.dependents.get(&owner).into_iter().flatten().copied()
     }
 
-    /// Whether the object was seen to go. UIDs do not come back.
-    pub(super) fn is_absent(&self, uid: Uid) -> bool {
-        self.absent.0.contains(&uid)
+    /// Whether what a reference from this namespace means was seen to go. UIDs do not come back. A reference that names
+    /// another version than the watch is not known to mean it, to a real collector neither.
+    pub(super) fn is_absent(&self, reference: &OwnerReference, from: Option<&str>) -> bool {
+        let gone = self.absent.nodes.get(&Uid::from(&*reference.uid));
+        gone.is_some_and(|gone| gone.is_meant(reference, from))
     }
 
     /// Whether every owner of the object is known, is the one that its references mean, and stays.
@@ -190,7 +192,7 @@ impl Graph {
         }
         // What was merely missing from a list may be of a kind that is not served for a while.
         if how != Some(Deletion::Inferred) && self.dependents.contains_key(&uid) {
-            self.absent.insert(uid);
+            self.absent.insert(uid, node);
         }
         looks.extend(self.dependents(uid).map(Look::now));
     }
@@ -258,19 +260,23 @@ fn fate(stored: &Stored<Object>) -> Fate {
     }
 }
 
-/// The last of those that are known to be gone: a set, and the order in which they came into it.
+/// The last of those that are known to be gone.
 #[derive(Default)]
-struct Absent(HashSet<Uid>, VecDeque<Uid>);
+struct Absent {
+    nodes: HashMap<Uid, Node>,
+    /// In the order in which they went; the same ones as in `nodes`.
+    order: VecDeque<Uid>,
+}
 
 impl Absent {
-    fn insert(&mut self, uid: Uid) {
-        if self.0.insert(uid) {
-            self.1.push_back(uid);
+    fn insert(&mut self, uid: Uid, node: Node) {
+        if self.nodes.insert(uid, node).is_none() {
+            self.order.push_back(uid);
         }
-        if self.1.len() > REMEMBERED
-            && let Some(oldest) = self.1.pop_front()
+        if self.order.len() > REMEMBERED
+            && let Some(oldest) = self.order.pop_front()
         {
-            self.0.remove(&oldest);
+            self.nodes.remove(&oldest);
         }
     }
 }
