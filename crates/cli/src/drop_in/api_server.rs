@@ -205,7 +205,7 @@ fn tls(settings: &Settings) -> anyhow::Result<Tls> {
 }
 
 fn server(settings: &Settings) -> anyhow::Result<Server> {
-    let mut builder = Server::builder();
+    let mut builder = Server::builder().service(settings.address.port());
     if settings.access == Access::Rbac {
         builder = builder.rbac();
     }
