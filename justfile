@@ -31,6 +31,10 @@ real:
 control-plane:
     hack/control-plane/build
 
+# controller-runtime's own envtest suites on the embedded server: `just envtest`, `just envtest --real client`.
+envtest *arguments:
+    hack/envtest/run {{ arguments }}
+
 # Licences, sources and advisories of the dependencies (needs cargo-deny and its advisory database).
 deny:
     cargo deny check

@@ -23,7 +23,7 @@ use crate::{
     schema::{FieldError, Problem, Schema},
     status::Status,
     storage::{Change, Entry, Expect},
-    validation, versions, warnings,
+    strategies, validation, versions, warnings,
 };
 
 impl Api {
@@ -78,25 +78,7 @@ impl Api {
                 break;
             };
             let entry = self.current(target)?;
-            if said.is_empty() || said == "0" {
-                if !resource.strategy.unconditional_update {
-                    let problem = Problem::Invalid(0.into(), "must be specified for an update".into());
-                    let error = FieldError::new("metadata.resourceVersion", problem);
-                    // This one refusal names the resource where others name the kind.
-                    return Err(Status::invalid(
-                        &resource.group,
-                        &resource.plural,
-                        &target.name,
-                        &[error],
-                    ));
-                }
-            } else if said.parse::<u64>().is_err() {
-                return Err(Status::unexplained(format!(
-                    "strconv.ParseUint: parsing {said:?}: invalid syntax"
-                )));
-            } else if said != entry.revision.to_string() {
-                return Err(Status::modified(resource, &target.name));
-            }
+            check_current(&said, &entry, target)?;
             let uid = object.meta("uid");
             let old = versions::shown(&entry, resource);
             if !uid.is_empty() && uid != old.meta("uid") {
@@ -190,6 +172,7 @@ impl Api {
     ) -> Result<Option<Answer>, Status> {
         let resource = &target.resource;
         self.check_escalation(resource, options.caller.as_deref(), &object, Some(old))?;
+        strategies::decide(target, &mut object, old, &self.world.now_text());
         let mut errors = prepare_update(&mut object, old, target);
         let found = check(resource, &target.subresource, &object, Some(old));
         // A subresource touches what is its own, and leaves the rest as it passed before.
@@ -205,7 +188,7 @@ impl Api {
             }
             part => {
                 let changes = match part {
-                    "status" => rules::check_status(resource, &object),
+                    "status" | "approval" => rules::check_status(resource, part, &object, old),
                     _ => Vec::new(),
                 };
                 let rules = Vec::new();
@@ -219,6 +202,7 @@ impl Api {
         if !errors.is_empty() {
             return Err(invalid(resource, &target.name, &errors));
         }
+        self.check_signer(target, options.caller.as_deref(), &object, old)?;
         warnings.extend(warnings::about(resource, &object, Some(old)));
         let _allotting = self.allot(resource, &mut object, Some(old), options)?;
         if options.dry_run {
@@ -283,6 +267,35 @@ impl Api {
                 stored.revision == seen.revision && object == stored.object.decode()
             })
     }
+}
+
+/// Refuses a write that is not based on what is stored. One that does not say what it is based on goes through, where
+/// the kind allows that.
+pub(super) fn check_current(said: &str, entry: &Entry, target: &Target) -> Result<(), Status> {
+    let resource = &target.resource;
+    if said.is_empty() || said == "0" {
+        if resource.strategy.unconditional_update {
+            return Ok(());
+        }
+        let problem = Problem::Invalid(0.into(), "must be specified for an update".into());
+        let error = FieldError::new("metadata.resourceVersion", problem);
+        // This one refusal names the resource where others name the kind.
+        return Err(Status::invalid(
+            &resource.group,
+            &resource.plural,
+            &target.name,
+            &[error],
+        ));
+    }
+    if said.parse::<u64>().is_err() {
+        return Err(Status::unexplained(format!(
+            "strconv.ParseUint: parsing {said:?}: invalid syntax"
+        )));
+    }
+    if said != entry.revision.to_string() {
+        return Err(Status::modified(resource, &target.name));
+    }
+    Ok(())
 }
 
 fn uid_mismatch(resource: &Resource, object: &Object, said: &str, known: &str) -> Status {

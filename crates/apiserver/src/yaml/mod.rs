@@ -314,7 +314,9 @@ mod tests {
             }
             Value::Array(items) => items.into_iter().map(as_go_writes).collect(),
             Value::Object(fields) => {
-                let fields = fields.into_iter().map(|(name, value)| (name, as_go_writes(value)));
+                let fields = fields
+                    .into_iter()
+                    .map(|(name, value)| (name, as_go_writes(value)));
                 Value::Object(fields.collect())
             }
             other => other,
