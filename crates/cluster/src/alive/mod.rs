@@ -9,6 +9,7 @@
 //! watcher sees, in which order, is what a real control plane shows.
 
 mod settings;
+mod workloads;
 
 use std::time::Duration;
 
@@ -54,6 +55,5 @@ impl Drop for Alive {
 
 /// All parts, each added by its own room.
 fn parts(manager: Manager, settings: &Settings) -> Manager {
-    let _ = settings;
-    manager
+    workloads::add(manager, settings)
 }
