@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use windlass_cluster::{Cluster, Existing, Real};
+use windlass_cluster::{Cluster, Embedded, Existing, Real};
 
 const BACKENDS: &str = "WINDLASS_BACKENDS";
 const REQUIRE_REAL: &str = "WINDLASS_REQUIRE_REAL";
@@ -38,6 +38,7 @@ pub(crate) struct Settings {
     pub(crate) targets: Vec<Target>,
     /// Whether "no control plane" is a failure.
     pub(crate) require_real: bool,
+    pub(crate) embedded: Embedded,
     pub(crate) real: Real,
     pub(crate) existing: Existing,
 }
@@ -57,6 +58,7 @@ impl Settings {
         Ok(Self {
             targets: parse_targets(&variable(BACKENDS))?,
             require_real: parse_switch(REQUIRE_REAL, &variable(REQUIRE_REAL))?,
+            embedded: Cluster::embedded(),
             real: Cluster::real(),
             existing: Cluster::existing(),
         })

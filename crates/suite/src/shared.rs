@@ -112,7 +112,7 @@ impl Shared {
 
     async fn start(&self) -> Result<Arc<Cluster>, String> {
         let cluster = match self.target {
-            Target::Embedded => Cluster::embedded().start().await,
+            Target::Embedded => self.settings.embedded.clone().start().await,
             Target::Real => self.settings.real.clone().start().await,
             Target::Existing => self.settings.existing.clone().connect().await,
         };

@@ -101,6 +101,7 @@ impl Suite {
     fn execute(self, args: &Arguments, mut settings: Settings) -> (Conclusion, String) {
         if self.controllers {
             settings.real = settings.real.controllers();
+            settings.embedded = settings.embedded.controllers();
         }
         let runtime = Runtime::new().expect("the operating system gives us threads and a poller");
         let concerned = settings
@@ -183,6 +184,7 @@ mod tests {
         Settings {
             targets,
             require_real,
+            embedded: Cluster::embedded(),
             real: Cluster::real().assets("/nowhere"),
             existing: Cluster::existing().kubeconfig("/nowhere"),
         }
