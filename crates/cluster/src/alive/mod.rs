@@ -11,6 +11,7 @@
 pub(crate) mod nodes;
 mod settings;
 mod upkeep;
+mod workloads;
 
 use std::time::Duration;
 
@@ -65,5 +66,6 @@ impl Drop for Alive {
 /// All parts, each added by its own room.
 fn parts(manager: Manager, settings: &Settings, machines: &Machines, logs: &Logs) -> Manager {
     let manager = upkeep::add(manager, settings);
+    let manager = workloads::add(manager, settings);
     nodes::add(manager, settings, machines, logs)
 }
