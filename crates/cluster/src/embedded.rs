@@ -126,16 +126,16 @@ impl Embedded {
                 server: "the embedded API server".to_owned(),
                 source: Box::new(source),
             })?;
-        let machines = Machines::default();
-        let alive = self
-            .alive
-            .map(|settings| Alive::start(client.clone(), &settings, &machines, &server.logs()));
-        // A cluster that is there has nodes that take pods.
-        machines.all_open().await;
+        let mut alive = None;
+        if let Some(settings) = self.alive {
+            let machines = Machines::default();
+            alive = Some(Alive::start(client.clone(), &settings, &machines, &server.logs()));
+            // A cluster that is there has nodes that take pods.
+            machines.all_open().await;
+        }
         let running = Running::Embedded(Arc::new(InProcess {
             server,
             alive: Mutex::new(alive),
-            machines,
             port: self.port,
             runtime: Handle::current(),
             served: OnceLock::new(),
@@ -150,8 +150,6 @@ pub(crate) struct InProcess {
     server: Server,
     /// What acts on its objects; gone after a stop.
     alive: Mutex<Option<Alive>>,
-    /// What its nodes run on; none without [`Embedded::controllers`].
-    machines: Machines,
     port: Option<u16>,
     /// Where the socket is served: the runtime that the cluster was started on.
     runtime: Handle,
@@ -186,6 +184,11 @@ impl InProcess {
     /// The folder that the kubeconfigs are in. The first call opens the socket that they lead to.
     pub(crate) fn folder(&self) -> Result<&Path, Error> {
         Ok(self.served()?.folder.path())
+    }
+
+    pub(crate) fn machines(&self) -> Option<Machines> {
+        let alive = self.alive.lock().expect("nobody panics with it");
+        alive.as_ref().map(|alive| alive.machines().clone())
     }
 
     pub(crate) fn logs(&self) -> windlass_apiserver::Logs {
