@@ -132,24 +132,20 @@ impl Embedded {
                 server: "the embedded API server".to_owned(),
                 source: Box::new(source),
             })?;
-        let mut authority = None;
-        let machines = Machines::default();
-        let alive = match self.alive {
-            Some(mut settings) => {
-                // Pods are told whom to trust, so that the socket must be signed by just that authority, if it is ever opened.
-                let made = Authority::new()?;
-                settings.root_ca = Some(made.identity().certificate.into());
-                authority = Some(Arc::new(made));
-                Some(Alive::start(client.clone(), &settings, &machines, &server.logs()))
-            }
-            None => None,
-        };
-        // A cluster that is there has nodes that take pods.
-        machines.all_open().await;
+        let (mut authority, mut alive) = (None, None);
+        if let Some(mut settings) = self.alive {
+            // Pods are told whom to trust, so that the socket must be signed by just that authority, if it is ever opened.
+            let made = Authority::new()?;
+            settings.root_ca = Some(made.identity().certificate.into());
+            authority = Some(Arc::new(made));
+            let machines = Machines::default();
+            alive = Some(Alive::start(client.clone(), &settings, &machines, &server.logs()));
+            // A cluster that is there has nodes that take pods.
+            machines.all_open().await;
+        }
         let running = Running::Embedded(Arc::new(InProcess {
             server,
             alive: Mutex::new(alive),
-            machines,
             authority,
             address: self.address.unwrap_or((Ipv4Addr::LOCALHOST, 0).into()),
             runtime: Handle::current(),
@@ -165,8 +161,6 @@ pub(crate) struct InProcess {
     server: Server,
     /// What acts on its objects; gone after a stop.
     alive: Mutex<Option<Alive>>,
-    /// What its nodes run on; none without [`Embedded::controllers`].
-    machines: Machines,
     /// The authority that was told of before there is a socket.
     authority: Option<Arc<Authority>>,
     address: SocketAddr,
@@ -203,6 +197,11 @@ impl InProcess {
     /// The folder that the kubeconfigs are in. The first call opens the socket that they lead to.
     pub(crate) fn folder(&self) -> Result<&Path, Error> {
         Ok(self.served()?.folder.path())
+    }
+
+    pub(crate) fn machines(&self) -> Option<Machines> {
+        let alive = self.alive.lock().expect("nobody panics with it");
+        alive.as_ref().map(|alive| alive.machines().clone())
     }
 
     pub(crate) fn logs(&self) -> windlass_apiserver::Logs {

@@ -244,4 +244,27 @@ pub enum Error {
         /// What the client saw.
         source: Box<kube::Error>,
     },
+
+    /// A node that is not there, or a cluster that has stopped.
+    #[error("no machine runs node `{name}`: `Nodes::names` has those that there are, `Nodes::add` makes one")]
+    NoNode {
+        /// The node.
+        name: String,
+    },
+
+    /// A node of that name is there already.
+    #[error("node `{name}` is there already: choose another name, or remove it first")]
+    NodeExists {
+        /// The node.
+        name: String,
+    },
+
+    /// The embedded API server did not do what was asked.
+    #[error("cannot {what}: {source}")]
+    Request {
+        /// What was asked for.
+        what: String,
+        /// What it said.
+        source: Box<kube::Error>,
+    },
 }

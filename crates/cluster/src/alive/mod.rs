@@ -28,6 +28,7 @@ pub(crate) use self::settings::Settings;
 pub(crate) struct Alive {
     stop: Option<oneshot::Sender<()>>,
     running: JoinHandle<Result<(), ManagerError>>,
+    machines: Machines,
 }
 
 impl Alive {
@@ -41,11 +42,23 @@ impl Alive {
         let manager = parts(Manager::new(client), settings, machines, logs).grace(Duration::ZERO);
         let (stop, stopped) = oneshot::channel();
         // A sender that is gone is a stop too.
-        let running = tokio::spawn(manager.run_until(async move { drop(stopped.await) }));
+        let ends = machines.clone();
+        let run = Box::pin(manager.run_until(async move { drop(stopped.await) }));
+        let running = tokio::spawn(async move {
+            let end = run.await;
+            ends.close();
+            end
+        });
         Self {
             stop: Some(stop),
             running,
+            machines: machines.clone(),
         }
+    }
+
+    /// What its nodes run on.
+    pub(crate) fn machines(&self) -> &Machines {
+        &self.machines
     }
 
     /// Ends everything, and returns when nothing is left.
@@ -60,6 +73,7 @@ impl Alive {
 impl Drop for Alive {
     fn drop(&mut self) {
         self.running.abort();
+        self.machines.close();
     }
 }
 

@@ -4,7 +4,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// Sixty-four hexadecimal digits.
 pub(super) fn digest(of: &str) -> String {
-    (0..4_u8).map(|part| format!("{:016x}", hash(part, of))).collect()
+    let [a, b, c, d] = [0, 1, 2, 3].map(|part| hash(part, of));
+    format!("{a:016x}{b:016x}{c:016x}{d:016x}")
 }
 
 /// A UUID of the random kind.

@@ -41,6 +41,7 @@ struct Shared {
 #[derive(Default)]
 pub(super) struct State {
     pub(super) machines: BTreeMap<String, Machine>,
+    closed: bool,
     /// How many machines there ever were, for their numbers.
     made: u32,
     /// How often any of them was started, for their boot IDs.
@@ -56,10 +57,9 @@ pub(super) struct Machine {
     pub(super) on_at: Option<tokio::time::Instant>,
     /// Whether it reaches the API.
     pub(super) connected: bool,
-    /// Its kubelet has made itself known since the machine started.
-    pub(super) registered: bool,
+    pub(super) standing: Standing,
     /// The scheduler has seen it fit for pods.
-    open: bool,
+    pub(super) open: bool,
     /// The last part of the addresses in use, by pod.
     addresses: BTreeMap<ObjectKey, u8>,
     /// The pods that its kubelet knows.
@@ -81,6 +81,16 @@ pub(super) enum Power {
     Hung,
 }
 
+/// How the API knows a kubelet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// It has not made itself known since the machine started.
+    New,
+    /// It has, and was not heard of for a while.
+    Missed,
+    Known,
+}
+
 impl Machines {
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.shared.state.lock().expect("nobody panics with it")
@@ -91,16 +101,28 @@ impl Machines {
         self.shared.changed.send_modify(|count| *count += 1);
     }
 
-    /// Waits until `test` says so. Cancellation-safe.
+    /// Waits until `test` says so, or nothing happens any more. Cancellation-safe.
     pub(super) async fn until(&self, test: impl Fn(&State) -> bool) {
         let mut changed = self.shared.changed.subscribe();
-        while !test(&self.lock()) {
+        loop {
+            {
+                let state = self.lock();
+                if state.closed || test(&state) {
+                    return;
+                }
+            }
             changed.changed().await.expect("the sender is in `shared`");
         }
     }
 
+    /// Nobody acts on the machines any more: who waits for something is told.
+    pub(crate) fn close(&self) {
+        self.lock().closed = true;
+        self.tell();
+    }
+
     /// A new machine, switched on; false if there is one of that name.
-    pub(super) fn add(&self, spec: NodeSpec) -> bool {
+    pub(crate) fn add(&self, spec: NodeSpec) -> bool {
         let name = spec.name.clone();
         let mut state = self.lock();
         if state.machines.contains_key(&name) {
@@ -115,7 +137,7 @@ impl Machines {
             power: Power::On,
             on_at: None,
             connected: true,
-            registered: false,
+            standing: Standing::New,
             open: false,
             addresses: BTreeMap::new(),
             pods: BTreeSet::new(),
@@ -123,6 +145,7 @@ impl Machines {
         };
         state.machines.insert(name.clone(), machine);
         drop(state);
+        self.tell();
         self.nodes.wake(ObjectKey::cluster(name));
         true
     }
@@ -147,12 +170,16 @@ impl Machines {
         let beating = state
             .machines
             .iter()
-            .filter(|(_, machine)| machine.registered && machine.reaches_the_api());
+            .filter(|(_, machine)| machine.standing != Standing::New && machine.reaches_the_api());
         beating.map(|(name, _)| name.clone()).collect()
     }
 }
 
 impl State {
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
     /// An ID that no machine had before.
     pub(super) fn next_boot(&mut self, name: &str) -> String {
         self.boots += 1;

@@ -11,6 +11,7 @@
 //! They meet in the API alone, as the real ones do; only the kubelets know the machines.
 
 mod amount;
+mod faults;
 mod heartbeat;
 mod identity;
 mod kubelet;
@@ -25,8 +26,8 @@ mod wakes;
 use windlass_apiserver::Logs;
 use windlass_runtime::{Error, Manager};
 
-pub(crate) use self::machines::Machines;
 pub use self::spec::NodeSpec;
+pub(crate) use self::{faults::Fault, machines::Machines};
 use crate::alive::settings::Settings;
 
 /// Adds the scheduler, the node controllers and the kubelets of the machines.

@@ -16,7 +16,7 @@ use windlass_runtime::{Action, Context, Controller, Error, Manager, ObjectKey, R
 
 use super::{
     heartbeat::{self, Pulse},
-    machines::{Machines, Power},
+    machines::{Machines, Power, Standing},
     node::{self, Readiness},
 };
 use crate::alive::settings::Settings;
@@ -107,7 +107,7 @@ impl Registrar {
             }
             machine.on_at = None;
             machine.power = Power::On;
-            machine.registered = false;
+            machine.standing = Standing::New;
             machine.boot_id = boot_id;
             machine.pods.iter().cloned().collect()
         };
@@ -163,7 +163,10 @@ impl Registrar {
     async fn register(&self, name: &str, ctx: &Context) -> Result<(), Error> {
         let object = {
             let state = self.machines.lock();
-            let machine = state.machines.get(name).filter(|machine| !machine.registered);
+            let machine = state
+                .machines
+                .get(name)
+                .filter(|machine| machine.standing == Standing::New);
             let Some(machine) = machine else {
                 return Ok(());
             };
@@ -185,21 +188,22 @@ impl Registrar {
     async fn is_registered(&self, name: &str, ctx: &Context) -> Result<(), Error> {
         let first = {
             let mut state = self.machines.lock();
-            let machine = state.machines.get_mut(name);
-            machine.is_some_and(|machine| !std::mem::replace(&mut machine.registered, true))
+            let Some(machine) = state.machines.get_mut(name) else {
+                return Ok(());
+            };
+            std::mem::replace(&mut machine.standing, Standing::Known) != Standing::Known
         };
+        self.machines.tell();
         if first {
-            heartbeat::renew(ctx.client(), name, self.pulse.now()).await?;
+            super::unless_gone(heartbeat::renew(ctx.client(), name, self.pulse.now()).await)?;
         }
         Ok(())
     }
 }
 
 fn ready(status: &Value) -> &str {
-    let conditions = status["conditions"].as_array().into_iter().flatten();
-    let ready = conditions
-        .filter(|condition| condition["type"] == "Ready")
-        .next_back();
+    let mut conditions = status["conditions"].as_array().into_iter().flatten();
+    let ready = conditions.find(|condition| condition["type"] == "Ready");
     ready
         .and_then(|ready| ready["status"].as_str())
         .unwrap_or_default()

@@ -217,9 +217,10 @@ impl Kubelets {
             run.announce_stop(said);
         }
         let stubborn = run.units.iter().any(|unit| unit.plan.ignores_term);
-        let wait = match stubborn {
-            true => self.settings.pause(grace),
-            false => self.settings.stage(STOP.min(grace)),
+        let wait = if stubborn {
+            self.settings.pause(grace)
+        } else {
+            self.settings.stage(STOP.min(grace))
         };
         let wait = if run.has_ended() { Duration::ZERO } else { wait };
         // A second request may shorten the grace, never prolong it.

@@ -27,6 +27,8 @@ pub(super) struct Run {
     pub(super) written: Option<Value>,
     /// When its containers are gone, once it is to stop.
     pub(super) stops_at: Option<Instant>,
+    /// Its containers were stopped, and none is started again.
+    stopped: bool,
     /// The API was told that nothing of it is left.
     pub(super) removed: bool,
     /// The boot of the machine on which its containers run.
@@ -70,6 +72,7 @@ impl Run {
             since: BTreeMap::new(),
             written: None,
             stops_at: None,
+            stopped: false,
             removed: false,
             boot_id: boot_id.to_owned(),
         };
@@ -163,7 +166,7 @@ impl Run {
     /// Every container has ended for good.
     fn is_complete(&self) -> bool {
         self.mains().all(|unit| match &unit.state {
-            State::Ended(ended) => !restarts(&self.policy, unit.role, ended.code),
+            State::Ended(ended) => self.stopped || !restarts(&self.policy, unit.role, ended.code),
             _ => false,
         })
     }
@@ -215,6 +218,7 @@ impl Run {
 
     /// The containers are gone, by themselves or by force.
     pub(super) fn stop(&mut self, now: Now, said: &mut Vec<(usize, Said)>) {
+        self.stopped = true;
         self.each_running(now, said, |unit| unit.plan.ignores_term, 137, "Error");
         self.each_running(now, said, |_| true, 0, "Completed");
     }
@@ -280,7 +284,7 @@ pub(super) fn is_initialized(unit: &Unit) -> bool {
 fn restarts(policy: &str, role: Role, code: i32) -> bool {
     match (role, policy) {
         (Role::Sidecar, _) | (Role::Main, "Always") => true,
-        (Role::Init, "Never") | (Role::Main, "Never") => false,
+        (Role::Init | Role::Main, "Never") => false,
         (Role::Init | Role::Main, _) => code != 0,
     }
 }

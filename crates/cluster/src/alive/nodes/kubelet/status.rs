@@ -105,12 +105,13 @@ impl Run {
     fn conditions(&mut self, pod: &Pod, settings: &Settings, now: (Instant, Timestamp)) -> Value {
         let phase = self.phase();
         let containers = self.containers_ready(phase, settings, now.0);
-        let ready = match containers.holds {
-            true => gates(pod),
-            false => Says {
+        let ready = if containers.holds {
+            gates(pod)
+        } else {
+            Says {
                 message: containers.message.clone(),
                 ..containers
-            },
+            }
         };
         let prepared = Says {
             holds: self.stops_at.is_none() && !self.has_ended(),
@@ -151,13 +152,11 @@ impl Run {
             .filter(|unit| self.stops_at.is_some_and(|at| at <= now) || !unit.is_ready(now, settings))
             .map(|unit| unit.name.as_str())
             .collect();
-        match unready.is_empty() {
-            true => Says::yes(),
-            false => {
-                let message = format!("containers with unready status: [{}]", unready.join(" "));
-                Says::no("ContainersNotReady", Some(message))
-            }
+        if unready.is_empty() {
+            return Says::yes();
         }
+        let message = format!("containers with unready status: [{}]", unready.join(" "));
+        Says::no("ContainersNotReady", Some(message))
     }
 
     fn initialized(&self, phase: &str) -> Says {
@@ -176,13 +175,11 @@ impl Run {
             .filter(|unit| !is_initialized(unit))
             .map(|unit| unit.name.as_str())
             .collect();
-        match incomplete.is_empty() {
-            true => Says::yes(),
-            false => {
-                let message = format!("containers with incomplete status: [{}]", incomplete.join(" "));
-                Says::no("ContainersNotInitialized", Some(message))
-            }
+        if incomplete.is_empty() {
+            return Says::yes();
         }
+        let message = format!("containers with incomplete status: [{}]", incomplete.join(" "));
+        Says::no("ContainersNotInitialized", Some(message))
     }
 
     fn container(&self, unit: &Unit, container: &Container, settings: &Settings, now: Instant) -> Value {
@@ -291,9 +288,10 @@ fn gates(pod: &Pod) -> Says {
             }
         })
         .collect();
-    match missing.is_empty() {
-        true => Says::yes(),
-        false => Says::no("ReadinessGatesNotReady", Some(missing.join(", "))),
+    if missing.is_empty() {
+        Says::yes()
+    } else {
+        Says::no("ReadinessGatesNotReady", Some(missing.join(", ")))
     }
 }
 

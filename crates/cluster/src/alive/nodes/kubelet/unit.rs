@@ -180,10 +180,7 @@ impl Unit {
                 self.pull(around, said);
                 Next::Again
             }
-            State::Pulling { until } => wait_for(until).unwrap_or_else(|| {
-                self.pulled(around, said);
-                Next::Again
-            }),
+            State::Pulling { until } => wait_for(until).unwrap_or_else(|| self.pulled(around, said)),
             State::PullFailed { until } => {
                 self.state = State::PullBackOff { until };
                 let text = format!("Back-off pulling image \"{}\"", self.image);
@@ -243,7 +240,7 @@ impl Unit {
         };
     }
 
-    fn pulled(&mut self, around: &Surroundings<'_>, said: &mut Vec<Said>) {
+    fn pulled(&mut self, around: &Surroundings<'_>, said: &mut Vec<Said>) -> Next {
         let now = around.now.instant;
         if self.plan.failing_pulls > self.failed_pulls {
             let wait = back_off(self.failed_pulls);
@@ -254,7 +251,7 @@ impl Unit {
             self.state = State::PullFailed {
                 until: now + around.settings.pause(wait),
             };
-            return;
+            return Next::Seen;
         }
         let took = around.settings.stage(PULL);
         let text = format!(
@@ -268,6 +265,7 @@ impl Unit {
         self.state = State::Starting {
             until: now + around.settings.stage(START),
         };
+        Next::Again
     }
 
     /// What a registry says that does not have the image.

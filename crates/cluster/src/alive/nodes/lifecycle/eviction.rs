@@ -91,7 +91,7 @@ impl Reconciler for Eviction {
             match stays(&taints, tolerations) {
                 Stay::Always => {
                     if known.is_some() {
-                        self.say(&pod, "Cancelling deletion of", &ctx);
+                        say(&pod, "Cancelling deletion of", &ctx);
                     }
                 }
                 Stay::For(seconds) => {
@@ -115,15 +115,8 @@ impl Reconciler for Eviction {
 }
 
 impl Eviction {
-    fn say(&self, pod: &Pod, what: &str, ctx: &Context) {
-        let text = format!("{what} Pod {}", ObjectKey::of(pod));
-        ctx.recorder()
-            .source(SOURCE)
-            .normal(pod, "TaintManagerEviction", text);
-    }
-
     async fn evict(&self, pod: &Pod, ctx: &Context) -> Result<(), Error> {
-        self.say(pod, "Marking for deletion", ctx);
+        say(pod, "Marking for deletion", ctx);
         let mut condition = json!({
             "type": "DisruptionTarget",
             "status": "True",
@@ -143,6 +136,13 @@ impl Eviction {
             .await;
         crate::alive::nodes::unless_gone(deleted)
     }
+}
+
+fn say(pod: &Pod, what: &str, ctx: &Context) {
+    let text = format!("{what} Pod {}", ObjectKey::of(pod));
+    ctx.recorder()
+        .source(SOURCE)
+        .normal(pod, "TaintManagerEviction", text);
 }
 
 /// For how long a pod may stay.
