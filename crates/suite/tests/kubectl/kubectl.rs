@@ -9,7 +9,7 @@ use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
     process::{Child, Command},
 };
-use windlass_cluster::User;
+use windlass_cluster::{Cluster, User};
 use windlass_suite::Context;
 
 /// A command that takes longer hangs.
@@ -27,10 +27,15 @@ pub(crate) struct Kubectl {
 
 impl Kubectl {
     pub(crate) fn new(ctx: &Context) -> Result<Self> {
+        Self::on(ctx.cluster(), ctx.namespace())
+    }
+
+    /// The administrator's, in any namespace of any cluster.
+    pub(crate) fn on(cluster: &Cluster, namespace: &str) -> Result<Self> {
         Ok(Self {
             program: windlass_cluster::kubectl()?,
-            kubeconfig: ctx.cluster().kubeconfig()?,
-            namespace: ctx.namespace().to_owned(),
+            kubeconfig: cluster.kubeconfig()?,
+            namespace: namespace.to_owned(),
             home: tempfile::tempdir()?,
             editor: "false",
         })

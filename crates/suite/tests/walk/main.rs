@@ -1,0 +1,159 @@
+//! A walk with kubectl through a cluster that is alive, as a newcomer takes it: each step states what a real cluster says.
+
+#[allow(dead_code, reason = "the walk uses a part")]
+#[path = "../kubectl/kubectl.rs"]
+mod kubectl;
+
+use std::process::ExitCode;
+
+use anyhow::{Result, ensure};
+use kubectl::Kubectl;
+use windlass_cluster::Cluster;
+use windlass_suite::{Suite, Target};
+
+fn main() -> ExitCode {
+    Suite::new("walk")
+        .needs(windlass_cluster::kubectl())
+        .alone(Target::Embedded, "a_newcomer_walks_through_a_cluster", walk)
+        .alone(
+            Target::Embedded,
+            "what_cannot_be_is_shown_and_nothing_hangs",
+            faults,
+        )
+        .run()
+}
+
+async fn alive(nodes: usize) -> Result<(Cluster, Kubectl)> {
+    let cluster = Cluster::embedded().nodes(nodes).start().await?;
+    let kubectl = Kubectl::on(&cluster, "default")?;
+    Ok((cluster, kubectl))
+}
+
+async fn walk() -> Result<()> {
+    let (cluster, kubectl) = alive(3).await?;
+    let nodes = kubectl.ok("get nodes --no-headers").await?;
+    ensure!(
+        nodes.lines().count() == 3 && nodes.lines().all(|line| line.contains(" Ready ")),
+        "{nodes}"
+    );
+
+    kubectl
+        .ok("create deployment web --image=nginx --replicas=3")
+        .await?;
+    let status = kubectl.ok("rollout status deployment/web --timeout=60s").await?;
+    ensure!(
+        status.ends_with("deployment \"web\" successfully rolled out\n"),
+        "{status}"
+    );
+    let first = kubectl.ok("get replicasets -o name").await?;
+
+    kubectl.ok("set image deployment/web nginx=nginx:2").await?;
+    kubectl.ok("rollout status deployment/web --timeout=60s").await?;
+    let history = kubectl.ok("rollout history deployment/web").await?;
+    ensure!(history.contains("\n1 ") && history.contains("\n2 "), "{history}");
+    kubectl.ok("rollout undo deployment/web").await?;
+    kubectl.ok("rollout status deployment/web --timeout=60s").await?;
+    let image = kubectl
+        .ok("get deployment web -o jsonpath={.spec.template.spec.containers[0].image}")
+        .await?;
+    ensure!(image == "nginx", "{image}");
+    let running = kubectl
+        .ok("get replicasets -o jsonpath={.items[?(@.status.replicas==3)].metadata.name}")
+        .await?;
+    ensure!(
+        first.trim().ends_with(&running),
+        "the old ReplicaSet is used again: {first} {running}"
+    );
+    kubectl.ok("rollout restart deployment/web").await?;
+    kubectl.ok("rollout status deployment/web --timeout=60s").await?;
+
+    kubectl.ok("scale deployment/web --replicas=5").await?;
+    kubectl
+        .ok("wait --for=jsonpath={.status.readyReplicas}=5 deployment/web --timeout=60s")
+        .await?;
+
+    kubectl.ok("cordon node-1").await?;
+    let nodes = kubectl.ok("get nodes node-1 --no-headers").await?;
+    ensure!(nodes.contains("Ready,SchedulingDisabled"), "{nodes}");
+    let drained = kubectl
+        .ok("drain node-1 --ignore-daemonsets --timeout=60s")
+        .await?;
+    ensure!(drained.ends_with("node/node-1 drained\n"), "{drained}");
+    kubectl
+        .ok("wait --for=jsonpath={.status.readyReplicas}=5 deployment/web --timeout=60s")
+        .await?;
+    let on_it = kubectl
+        .ok("get pods --field-selector=spec.nodeName=node-1 -o name")
+        .await?;
+    ensure!(on_it.is_empty(), "{on_it}");
+    kubectl.ok("uncordon node-1").await?;
+
+    let events = kubectl.ok("get events").await?;
+    for reason in [
+        "ScalingReplicaSet",
+        "SuccessfulCreate",
+        "Scheduled",
+        "Pulled",
+        "Started",
+        "Killing",
+    ] {
+        ensure!(events.contains(reason), "no {reason}:\n{events}");
+    }
+    let logs = kubectl.ok("logs deployment/web").await?;
+    ensure!(!logs.is_empty());
+
+    kubectl.ok("create namespace shop").await?;
+    kubectl
+        .ok("create deployment inner --image=nginx --namespace=shop")
+        .await?;
+    kubectl
+        .ok("rollout status deployment/inner --namespace=shop --timeout=60s")
+        .await?;
+    let deleted = kubectl.ok("delete namespace shop --timeout=60s").await?;
+    ensure!(deleted.contains("namespace \"shop\" deleted"), "{deleted}");
+
+    kubectl
+        .ok("delete deployment web --cascade=foreground --timeout=60s")
+        .await?;
+    let left = kubectl.ok("get replicasets,pods -o name").await?;
+    ensure!(left.is_empty(), "{left}");
+    cluster.stop().await;
+    Ok(())
+}
+
+async fn faults() -> Result<()> {
+    let (cluster, kubectl) = alive(1).await?;
+    // Nowhere to go.
+    kubectl
+        .ok("run large --image=nginx --overrides={\"spec\":{\"nodeSelector\":{\"disk\":\"gold\"}}}")
+        .await?;
+    kubectl
+        .ok("wait --for=condition=PodScheduled=False pod/large --timeout=60s")
+        .await?;
+    let why = kubectl.ok("describe pod large").await?;
+    ensure!(
+        why.contains("FailedScheduling") && why.contains("0/1 nodes are available"),
+        "{why}"
+    );
+
+    // A namespace that cannot go says why.
+    kubectl.ok("create namespace stuck").await?;
+    let held = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"held","namespace":"stuck","finalizers":["example.com/hold"]}}"#;
+    kubectl.ok_with("create -f - --namespace=stuck", held).await?;
+    kubectl.ok("delete namespace stuck --wait=false").await?;
+    kubectl
+        .ok("wait --for=condition=NamespaceFinalizersRemaining namespace/stuck --timeout=60s")
+        .await?;
+    let why = kubectl
+        .ok("get namespace stuck -o jsonpath={.status.conditions}")
+        .await?;
+    ensure!(why.contains("example.com/hold in 1 resource instances"), "{why}");
+    kubectl
+        .ok("patch configmap held --namespace=stuck --type=merge -p {\"metadata\":{\"finalizers\":null}}")
+        .await?;
+    kubectl
+        .ok("wait --for=delete namespace/stuck --timeout=60s")
+        .await?;
+    cluster.stop().await;
+    Ok(())
+}
