@@ -1,4 +1,4 @@
-//! PodDisruptionBudgets: how many pods are healthy, how many have to be, and what may be disrupted.
+//! Disruption budgets: how many pods are healthy, how many have to be, and what may be disrupted.
 //!
 //! ```text
 //!   Pod changes ── selectors: which budgets cover it ──► budget ── scale: what controllers want ──► count ──► status

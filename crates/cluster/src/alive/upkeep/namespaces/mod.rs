@@ -177,7 +177,7 @@ impl Emptying {
     /// How long to wait for content that is expected to take so long. Where everything happens at once that is less, at
     /// first.
     fn patience(&self, estimate: Duration, tries: u32) -> Duration {
-        let real = estimate / 2 + Duration::from_secs(1);
+        let real = Duration::from_secs(estimate.as_secs() / 2 + 1);
         growing(IMPATIENCE, tries).max(self.scaled(real)).min(real)
     }
 
