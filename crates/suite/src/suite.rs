@@ -102,6 +102,7 @@ impl Suite {
         if self.controllers {
             settings.embedded = settings.embedded.controllers();
             settings.real = settings.real.controllers();
+            settings.embedded = settings.embedded.controllers();
         }
         let runtime = Runtime::new().expect("the operating system gives us threads and a poller");
         let concerned = settings

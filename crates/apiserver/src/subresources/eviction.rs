@@ -4,7 +4,6 @@ use serde_json::{Value, json};
 
 use super::{Request, binding::set_condition, done};
 use crate::{
-    media::Encoding,
     object::Object,
     request::{Query, Target},
     selector::LabelSelector,
@@ -16,10 +15,9 @@ use crate::{
 const UNCONFIRMED: usize = 2000;
 
 impl Api {
-    pub(super) fn evict(&self, request: Request<'_>, encoding: Encoding) -> Result<Answer, Status> {
-        let (target, options) = (request.target, request.options);
-        let eviction = request.read(encoding, "policy", "Eviction")?;
-        request.check_name(&eviction, "Eviction")?;
+    pub(super) fn evict(&self, request: Request<'_>, eviction: &Value) -> Result<Answer, Status> {
+        let Request { target, options } = request;
+        request.check_name(eviction, "Eviction")?;
         let mut deletion = DeleteOptions::of(&Query::default(), eviction.get("deleteOptions"))?;
         deletion.dry_run |= options.dry_run;
         let pod = self.current(target)?.object.decode();

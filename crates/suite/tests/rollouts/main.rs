@@ -1,0 +1,48 @@
+//! What a watcher sees of workloads, step by step: recorded on a real control plane, replayed on every backend.
+//!
+//! ```text
+//!   case: a script of steps ──► Stage ── drives the API, and plays kubelet: one pod at a time, then waits for quiet
+//!                                 └─ Watcher: every change of every object ──► Story ── must equal recorded/<case>.json
+//! ```
+//!
+//! A story is told object by object, since controllers work at the same time and only the order of one object's states is
+//! certain. Names that are made by chance are numbered; times, uids and versions are left out.
+//!
+//! `WINDLASS_RECORD=1 WINDLASS_BACKENDS=real cargo test -p windlass-suite --test rollouts` adds what it sees to the
+//! recordings. To record anew, delete them and run this a few times: real controllers race, and go more than one way.
+
+mod deployments;
+mod kubelet;
+mod replicasets;
+mod stage;
+mod story;
+mod watcher;
+
+use std::process::ExitCode;
+
+use windlass_suite::Suite;
+
+macro_rules! cases {
+    ($suite:expr; $($case:path),+ $(,)?) => { $suite$(.case(stringify!($case), $case))+ };
+}
+
+fn main() -> ExitCode {
+    let suite = Suite::new("rollouts").controllers();
+    cases!(suite;
+        deployments::a_deployment_is_created_and_scaled,
+        deployments::a_template_is_rolled_out_and_undone,
+        deployments::a_rollout_takes_from_the_old_what_may_be_missing,
+        deployments::a_size_that_changes_during_a_rollout_is_shared_out,
+        deployments::a_paused_deployment_scales_but_does_not_roll,
+        deployments::recreate_waits_for_the_old_pods_to_go,
+        deployments::a_rollout_that_stands_still_is_called_so,
+        deployments::old_revisions_beyond_the_limit_go,
+        deployments::a_pod_that_is_refused_is_told_of,
+        deployments::a_pod_must_stay_ready_to_count_as_available,
+        deployments::annotations_are_passed_on,
+        replicasets::pods_are_adopted_and_released,
+        replicasets::deployments_adopt_and_release_replica_sets,
+        replicasets::a_pod_that_ends_or_goes_is_replaced,
+    )
+    .run()
+}

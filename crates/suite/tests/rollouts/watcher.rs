@@ -1,0 +1,241 @@
+//! Sees every change of the kinds that matter, in order, and notes what is worth telling.
+
+use std::{
+    fmt::Debug,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use anyhow::Result;
+use futures::{StreamExt, pin_mut};
+use k8s_openapi::{
+    NamespaceResourceScope,
+    api::{
+        apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet},
+        core::v1::{Event, Pod},
+    },
+};
+use kube::{
+    Api, Resource, ResourceExt,
+    api::{ListParams, WatchEvent, WatchParams},
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+use tokio::{sync::watch, task::JoinSet};
+use windlass_suite::Context;
+
+/// One change of one object.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    pub(crate) kind: String,
+    pub(crate) name: String,
+    pub(crate) what: String,
+    /// The part of it that is decided by whoever wrote it, not told of others.
+    pub(crate) decision: String,
+}
+
+/// The watches of one namespace; they end with it.
+pub(crate) struct Watcher {
+    seen: Arc<Mutex<Vec<Seen>>>,
+    count: watch::Receiver<usize>,
+    _watches: JoinSet<()>,
+}
+
+impl Watcher {
+    pub(crate) async fn start(ctx: &Context) -> Result<Self> {
+        let seen = Arc::default();
+        let (count, counted) = watch::channel(0);
+        let count = Arc::new(count);
+        let mut watches = JoinSet::new();
+        follow::<Deployment>(ctx, &seen, &count, &mut watches, workload).await?;
+        follow::<ReplicaSet>(ctx, &seen, &count, &mut watches, workload).await?;
+        follow::<DaemonSet>(ctx, &seen, &count, &mut watches, workload).await?;
+        follow::<ControllerRevision>(ctx, &seen, &count, &mut watches, revision).await?;
+        follow::<Pod>(ctx, &seen, &count, &mut watches, pod).await?;
+        follow::<Event>(ctx, &seen, &count, &mut watches, event).await?;
+        Ok(Self {
+            seen,
+            count: counted,
+            _watches: watches,
+        })
+    }
+
+    /// Everything so far.
+    pub(crate) fn seen(&self) -> Vec<Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Notes that something else begins, for every object.
+    pub(crate) fn mark(&self, step: &str) {
+        let mark = Seen {
+            kind: String::new(),
+            name: String::new(),
+            what: step.to_owned(),
+            decision: String::new(),
+        };
+        self.seen
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(mark);
+    }
+
+    /// Waits until nothing was seen for so long.
+    pub(crate) async fn quiet(&mut self, quiet: Duration) {
+        while tokio::time::timeout(quiet, self.count.changed()).await.is_ok() {}
+    }
+}
+
+async fn follow<K>(
+    ctx: &Context,
+    seen: &Arc<Mutex<Vec<Seen>>>,
+    count: &Arc<watch::Sender<usize>>,
+    watches: &mut JoinSet<()>,
+    tell: fn(&str, &Value) -> String,
+) -> Result<()>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + Debug
+        + Serialize
+        + DeserializeOwned
+        + Send
+        + 'static,
+{
+    let api: Api<K> = ctx.api();
+    let list = api.list(&ListParams::default()).await?;
+    let version = list.metadata.resource_version.unwrap_or_default();
+    let (seen, count) = (Arc::clone(seen), Arc::clone(count));
+    watches.spawn(async move {
+        let params = WatchParams::default().timeout(290);
+        let Ok(changes) = api.watch(&params, &version).await else {
+            return;
+        };
+        pin_mut!(changes);
+        while let Some(Ok(change)) = changes.next().await {
+            let (verb, object) = match change {
+                WatchEvent::Added(object) => ("ADDED", object),
+                WatchEvent::Modified(object) => ("MODIFIED", object),
+                WatchEvent::Deleted(object) => ("DELETED", object),
+                WatchEvent::Bookmark(_) | WatchEvent::Error(_) => continue,
+            };
+            let value = serde_json::to_value(&object).unwrap_or_default();
+            let note = Seen {
+                kind: K::kind(&()).into_owned(),
+                name: object.name_any(),
+                what: tell(verb, &value),
+                decision: decision(verb, &value),
+            };
+            seen.lock().unwrap_or_else(PoisonError::into_inner).push(note);
+            count.send_modify(|count| *count += 1);
+        }
+    });
+    Ok(())
+}
+
+/// Deployments, ReplicaSets, DaemonSets: everything but their templates.
+fn workload(verb: &str, object: &Value) -> String {
+    let mut spec = object["spec"].clone();
+    if let Some(spec) = spec.as_object_mut() {
+        spec.remove("template");
+        if verb != "ADDED" {
+            spec.retain(|field, _| ["replicas", "paused"].contains(&field.as_str()));
+        }
+    }
+    let mut status = object["status"].clone();
+    forget_times(&mut status);
+    let mut annotations = object["metadata"]["annotations"].clone();
+    if let Some(annotations) = annotations.as_object_mut() {
+        annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+    }
+    let generation = &object["metadata"]["generation"];
+    let owned = owners(object);
+    format!("{verb} generation {generation}{owned} {annotations} spec {spec} status {status}")
+}
+
+/// Sizes, annotations, and the reasons of conditions.
+fn decision(verb: &str, object: &Value) -> String {
+    let (metadata, spec) = (&object["metadata"], &object["spec"]);
+    let conditions = object["status"]["conditions"].as_array();
+    let mut reasons: Vec<_> = conditions
+        .into_iter()
+        .flatten()
+        .map(|one| text(&one["reason"]))
+        .collect();
+    reasons.sort_unstable();
+    let [generation, annotations] = [&metadata["generation"], &metadata["annotations"]];
+    format!(
+        "{verb} generation {generation} {annotations} replicas {} {reasons:?}",
+        spec["replicas"]
+    )
+}
+
+fn revision(verb: &str, object: &Value) -> String {
+    format!("{verb} revision {}{}", object["revision"], owners(object))
+}
+
+fn pod(verb: &str, object: &Value) -> String {
+    let status = &object["status"];
+    let mut conditions = Vec::new();
+    for condition in status["conditions"].as_array().into_iter().flatten() {
+        conditions.push(format!(
+            "{}={}",
+            text(&condition["type"]),
+            text(&condition["status"])
+        ));
+    }
+    conditions.sort();
+    let metadata = &object["metadata"];
+    let leaving = if metadata["deletionTimestamp"].is_null() {
+        String::new()
+    } else {
+        format!(" leaving within {}s", metadata["deletionGracePeriodSeconds"])
+    };
+    let node = if object["spec"]["nodeName"].is_null() {
+        "no node"
+    } else {
+        "a node"
+    };
+    let owned = owners(object);
+    let phase = text(&status["phase"]);
+    format!(
+        "{verb} {phase} on {node}{owned} [{}]{leaving}",
+        conditions.join(" ")
+    )
+}
+
+fn event(verb: &str, object: &Value) -> String {
+    let [kind, name] = ["kind", "name"].map(|field| text(&object["involvedObject"][field]));
+    let [type_, reason, message] = ["type", "reason", "message"].map(|field| text(&object[field]));
+    let source = text(&object["source"]["component"]);
+    let verb = if verb == "ADDED" { "" } else { "again: " };
+    format!("{verb}{type_} {kind} {name} {reason}: {message} ({source})")
+}
+
+fn owners(object: &Value) -> String {
+    let owners = object["metadata"]["ownerReferences"].as_array();
+    let names: Vec<_> = owners
+        .into_iter()
+        .flatten()
+        .map(|owner| {
+            let [kind, name] = ["kind", "name"].map(|field| text(&owner[field]));
+            let controls = owner["controller"] == json!(true) && owner["blockOwnerDeletion"] == json!(true);
+            format!(
+                " of {kind} {name}{}",
+                if controls { "" } else { ", not its controller" }
+            )
+        })
+        .collect();
+    names.concat()
+}
+
+fn forget_times(status: &mut Value) {
+    for condition in status["conditions"].as_array_mut().into_iter().flatten() {
+        if let Some(condition) = condition.as_object_mut() {
+            condition.retain(|field, _| !field.ends_with("Time"));
+        }
+    }
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
