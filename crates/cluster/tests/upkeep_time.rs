@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::{
     api::{
+        apps::v1::Deployment,
         core::v1::{ConfigMap, Event, Namespace, Pod, ServiceAccount},
         policy::v1::PodDisruptionBudget,
     },
@@ -178,6 +179,32 @@ async fn a_pod_that_outstays_its_grace_is_told_of() -> Result<()> {
     pods.delete("p", &DeleteParams::default().grace_period(0)).await?;
     sleep(MOMENT).await;
     ensure!(namespaces.get_opt("a").await?.is_none(), "its last pod is gone");
+    cluster.stop().await;
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_goes_as_soon_as_its_pods_have_ended() -> Result<()> {
+    let cluster = Cluster::embedded().nodes(1).start().await?;
+    let namespaces = namespace_with_account(&cluster.client(), "a").await?;
+    let labels = json!({"app": "web"});
+    let deployments = Api::<Deployment>::namespaced(cluster.client(), "a");
+    let spec = json!({
+        "replicas": 3, "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}},
+    });
+    create(&deployments, json!({"metadata": {"name": "web"}, "spec": spec})).await?;
+    sleep(MOMENT).await;
+    let ready = deployments
+        .get("web")
+        .await?
+        .status
+        .unwrap_or_default()
+        .ready_replicas;
+    assert_eq!(ready, Some(3));
+    namespaces.delete("a", &DeleteParams::default()).await?;
+    sleep(MOMENT).await;
+    ensure!(namespaces.get_opt("a").await?.is_none(), "nothing is in the way");
     cluster.stop().await;
     Ok(())
 }
