@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::{
     api::{
+        apps::v1::Deployment,
         core::v1::{ConfigMap, Event, Namespace, Pod, ServiceAccount},
         policy::v1::PodDisruptionBudget,
     },
@@ -142,6 +143,68 @@ async fn a_stuck_namespace_is_looked_at_now_and_then_and_goes_when_it_can() -> R
     patch(&config_maps, "c", &json!({"metadata": {"finalizers": null}})).await?;
     sleep(Duration::from_secs(9)).await;
     ensure!(namespaces.get_opt("stuck").await?.is_none());
+    cluster.stop().await;
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_outstays_its_grace_is_told_of() -> Result<()> {
+    let cluster = Cluster::embedded().controllers().speed(1.0).start().await?;
+    let namespaces = namespace_with_account(&cluster.client(), "a").await?;
+    let pods = Api::<Pod>::namespaced(cluster.client(), "a");
+    // Nobody ends a pod of a node that does not exist.
+    let spec = json!({
+        "nodeName": "nowhere", "terminationGracePeriodSeconds": 7, "containers": [{"name": "c", "image": "i"}],
+    });
+    create(&pods, json!({"metadata": {"name": "p"}, "spec": spec})).await?;
+    namespaces.delete("a", &DeleteParams::default()).await?;
+    let failure = async || {
+        let status = namespaces.get("a").await?.status.unwrap_or_default();
+        let conditions = status.conditions.unwrap_or_default().into_iter();
+        let mut failures = conditions.filter(|one| one.type_ == "NamespaceDeletionContentFailure");
+        let failure = failures.next().context("the namespace was looked at")?;
+        anyhow::Ok((failure.status, failure.message.unwrap_or_default()))
+    };
+    // Begun after five seconds, and looked at again after four.
+    sleep(Duration::from_secs(8)).await;
+    assert_eq!(failure().await?.0, "False");
+    sleep(Duration::from_secs(2)).await;
+    let (status, message) = failure().await?;
+    assert_eq!(status, "True");
+    assert_eq!(
+        message,
+        "Failed to delete all resource types, 1 remaining: unexpected items still remain in namespace: a for gvr: /v1, \
+         Resource=pods"
+    );
+    pods.delete("p", &DeleteParams::default().grace_period(0)).await?;
+    sleep(MOMENT).await;
+    ensure!(namespaces.get_opt("a").await?.is_none(), "its last pod is gone");
+    cluster.stop().await;
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_goes_as_soon_as_its_pods_have_ended() -> Result<()> {
+    let cluster = Cluster::embedded().nodes(1).start().await?;
+    let namespaces = namespace_with_account(&cluster.client(), "a").await?;
+    let labels = json!({"app": "web"});
+    let deployments = Api::<Deployment>::namespaced(cluster.client(), "a");
+    let spec = json!({
+        "replicas": 3, "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}},
+    });
+    create(&deployments, json!({"metadata": {"name": "web"}, "spec": spec})).await?;
+    sleep(MOMENT).await;
+    let ready = deployments
+        .get("web")
+        .await?
+        .status
+        .unwrap_or_default()
+        .ready_replicas;
+    assert_eq!(ready, Some(3));
+    namespaces.delete("a", &DeleteParams::default()).await?;
+    sleep(MOMENT).await;
+    ensure!(namespaces.get_opt("a").await?.is_none(), "nothing is in the way");
     cluster.stop().await;
     Ok(())
 }

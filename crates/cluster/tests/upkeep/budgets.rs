@@ -11,7 +11,6 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 use serde_json::{Value, json};
-use windlass_cluster::Cluster;
 use windlass_suite::Context;
 
 use crate::{
@@ -345,53 +344,49 @@ pub(crate) async fn evictions_are_taken_from_the_budget(ctx: Context) -> Result<
     Ok(())
 }
 
-/// How many pods a Deployment's or a bare ReplicaSet's budget expects. The objects are made by hand, just as their
-/// controllers would make them.
-pub(crate) async fn replica_sets_count_as_their_deployment() -> Result<()> {
-    let cluster = Cluster::embedded().controllers().start().await?;
-    let place = Place::new(cluster.client(), "default").await?;
-    let create = async |kind: &str, name: &str, replicas: i32, labels: Value, owners: Value| {
-        let api = Api::namespaced_with(cluster.client(), "default", &resource("apps", "v1", kind));
+pub(crate) async fn replica_sets_count_as_their_deployment(ctx: Context) -> Result<()> {
+    let place = Place::of(&ctx).await?;
+    let mut budget = place
+        .budget("b", json!({"maxUnavailable": 1, "selector": selector()}))
+        .await?;
+    let run = async |kind: &str, replicas: i32| {
+        let api = Api::namespaced_with(
+            place.client.clone(),
+            &place.namespace,
+            &resource("apps", "v1", kind),
+        );
+        let labels = json!({"app": "a", "of": kind});
         let object = json!({
-            "apiVersion": "apps/v1", "kind": kind,
-            "metadata": {"name": name, "labels": labels, "ownerReferences": owners},
+            "apiVersion": "apps/v1", "kind": kind, "metadata": {"name": "web"},
             "spec": {"replicas": replicas, "selector": {"matchLabels": labels}, "template": {
                 "metadata": {"labels": labels},
                 "spec": {"containers": [{"name": "c", "image": "i"}], "terminationGracePeriodSeconds": 0},
             }},
         });
-        let mut created = create(&api, object).await?;
-        created.types = Some(kube::api::TypeMeta {
-            api_version: "apps/v1".to_owned(),
-            kind: kind.to_owned(),
-        });
-        anyhow::Ok(created)
+        create(&api, object).await?;
+        anyhow::Ok(api)
     };
-    let bare = create(
-        "ReplicaSet",
-        "bare",
-        2,
-        json!({"app": "a", "of": "bare"}),
-        json!([]),
-    )
-    .await?;
-    place.pod("bare-1", Some(&bare)).await?;
-    let mut budget = place
-        .budget("b", json!({"maxUnavailable": 1, "selector": selector()}))
+    let deployments = run("Deployment", 4).await?;
+    budget
+        .until(&format!("MODIFIED 1/1: 0 of 3 of 4, 0 allowed; {NO} []"))
+        .await?;
+    run("ReplicaSet", 2).await?;
+    budget
+        .until(&format!("MODIFIED 1/1: 0 of 5 of 6, 0 allowed; {NO} []"))
+        .await?;
+    // It is the Deployment that counts, before its set has come to it, and when its pods have gone.
+    let fewer = json!({"spec": {"replicas": 1}});
+    deployments
+        .patch("web", &PatchParams::default(), &Patch::Merge(fewer))
         .await?;
     budget
-        .until(&format!("MODIFIED 1/1: 0 of 1 of 2, 0 allowed; {NO} []"))
+        .until(&format!("MODIFIED 1/1: 0 of 2 of 3, 0 allowed; {NO} []"))
         .await?;
-    let deployment = create("Deployment", "web", 5, json!({"app": "web"}), json!([])).await?;
-    let mut owned = owner(&deployment);
-    owned["controller"] = true.into();
-    let labels = json!({"app": "web", "pod-template-hash": "1"});
-    let set = create("ReplicaSet", "web-1", 3, labels, json!([owned])).await?;
-    place.pod("web-1-1", Some(&set)).await?;
-    // Two of the one, and five of the other, whatever its set has come to.
+    for pod in place.api::<Pod>().list(&ListParams::default()).await? {
+        place.ready(&pod.name_any(), "True").await?;
+    }
     budget
-        .until(&format!("MODIFIED 1/1: 0 of 6 of 7, 0 allowed; {NO} []"))
+        .until(&format!("MODIFIED 1/1: 3 of 2 of 3, 1 allowed; {YES} []"))
         .await?;
-    cluster.stop().await;
     Ok(())
 }

@@ -10,7 +10,7 @@ mod witness;
 
 use std::process::ExitCode;
 
-use windlass_suite::{Suite, Target};
+use windlass_suite::Suite;
 
 macro_rules! suite {
     ($($case:path),+ $(,)?) => {
@@ -44,10 +44,6 @@ fn main() -> ExitCode {
         budgets::pods_are_expected_as_their_controller_scales,
         budgets::what_cannot_be_scaled_cannot_be_counted,
         budgets::evictions_are_taken_from_the_budget,
-    )
-    .alone(
-        Target::Embedded,
-        "budgets::replica_sets_count_as_their_deployment",
         budgets::replica_sets_count_as_their_deployment,
     )
     .run()

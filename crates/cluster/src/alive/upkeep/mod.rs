@@ -26,6 +26,6 @@ pub(crate) fn add(manager: Manager, settings: &Settings) -> Manager {
     let manager = collector::add(manager);
     let manager = namespaces::add(manager, settings);
     let manager = provisions::add(manager, settings);
-    let manager = budgets::add(manager);
+    let manager = budgets::add(manager, settings);
     expiry::add(manager)
 }

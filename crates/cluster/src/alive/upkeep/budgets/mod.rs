@@ -1,4 +1,4 @@
-//! PodDisruptionBudgets: how many pods are healthy, how many have to be, and what may be disrupted.
+//! Disruption budgets: how many pods are healthy, how many have to be, and what may be disrupted.
 //!
 //! ```text
 //!   Pod changes ── selectors: which budgets cover it ──► budget ── scale: what controllers want ──► count ──► status
@@ -10,13 +10,10 @@ mod selectors;
 
 use std::sync::Arc;
 
-use k8s_openapi::{
-    api::{
-        apps::v1::{Deployment, ReplicaSet},
-        core::v1::Pod,
-        policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus},
-    },
-    jiff::Timestamp,
+use k8s_openapi::api::{
+    apps::v1::{Deployment, ReplicaSet},
+    core::v1::Pod,
+    policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus},
 };
 use kube::{Api, ResourceExt, api::PostParams, core::Selector};
 use windlass_cache::{IndexBy, ObjectKey, Query};
@@ -29,15 +26,15 @@ use self::{
     scale::Trouble,
     selectors::Selectors,
 };
-use super::FIELD_MANAGER;
+use super::{FIELD_MANAGER, Settings};
 
 /// What its events are said to come from.
 const SOURCE: &str = "controllermanager";
 
-pub(super) fn add(manager: Manager) -> Manager {
+pub(super) fn add(manager: Manager, settings: &Settings) -> Manager {
     let selectors = Selectors::default();
     let counting = Counting {
-        clock: Clock::starting_at(Timestamp::now()),
+        clock: settings.clock,
         selectors: selectors.clone(),
     };
     let known = selectors.clone();

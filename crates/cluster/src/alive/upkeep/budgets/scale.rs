@@ -75,19 +75,19 @@ async fn scale(
     namespace: &str,
     reference: &OwnerReference,
 ) -> Result<Option<(String, i32)>, Trouble> {
-    if is(reference, "ReplicaSet") {
-        if let Some(set) = referred::<ReplicaSet>(ctx, namespace, reference)? {
-            let of = controller(set.owner_references()).filter(|owner| owner.kind == "Deployment");
-            let Some(of) = of else {
-                let replicas = set.spec.as_ref().and_then(|spec| spec.replicas);
-                return Ok(Some((reference.uid.clone(), replicas.unwrap_or(0))));
-            };
-            if is(of, "Deployment")
-                && let Some(deployment) = referred::<Deployment>(ctx, namespace, of)?
-            {
-                let replicas = deployment.spec.as_ref().and_then(|spec| spec.replicas);
-                return Ok(Some((of.uid.clone(), replicas.unwrap_or(0))));
-            }
+    if is(reference, "ReplicaSet")
+        && let Some(set) = referred::<ReplicaSet>(ctx, namespace, reference)?
+    {
+        let of = controller(set.owner_references()).filter(|owner| owner.kind == "Deployment");
+        let Some(of) = of else {
+            let replicas = set.spec.as_ref().and_then(|spec| spec.replicas);
+            return Ok(Some((reference.uid.clone(), replicas.unwrap_or(0))));
+        };
+        if is(of, "Deployment")
+            && let Some(deployment) = referred::<Deployment>(ctx, namespace, of)?
+        {
+            let replicas = deployment.spec.as_ref().and_then(|spec| spec.replicas);
+            return Ok(Some((of.uid.clone(), replicas.unwrap_or(0))));
         }
     }
     asked(ctx, namespace, reference).await

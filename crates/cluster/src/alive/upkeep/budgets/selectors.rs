@@ -59,9 +59,9 @@ impl Selectors {
 /// How a Go program prints a selector; events have it.
 pub(super) fn in_go(selector: &LabelSelector) -> String {
     let labels = selector.match_labels.iter().flatten();
-    let labels: String = labels.map(|(name, value)| format!("{name}: {value},")).collect();
+    let labels: Vec<_> = labels.map(|(name, value)| format!("{name}: {value},")).collect();
     let expressions = selector.match_expressions.iter().flatten();
-    let expressions: String = expressions
+    let expressions: Vec<_> = expressions
         .map(|expression| {
             let values = expression.values.as_deref().unwrap_or_default().join(" ");
             format!(
@@ -70,6 +70,7 @@ pub(super) fn in_go(selector: &LabelSelector) -> String {
             )
         })
         .collect();
+    let (labels, expressions) = (labels.concat(), expressions.concat());
     format!(
         "&LabelSelector{{MatchLabels:map[string]string{{{labels}}},MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}"
     )
@@ -79,7 +80,7 @@ pub(super) fn in_go(selector: &LabelSelector) -> String {
 mod tests {
     use super::*;
 
-    fn pod(labels: serde_json::Value) -> Pod {
+    fn pod(labels: &serde_json::Value) -> Pod {
         let pod = serde_json::json!({"metadata": {"namespace": "a", "name": "p", "labels": labels}});
         serde_json::from_value(pod).expect("a pod")
     }
@@ -92,10 +93,10 @@ mod tests {
             serde_json::from_value(serde_json::json!({"matchLabels": {"app": "web"}})).expect("a selector");
         selectors.set(&key("web"), Some(web.try_into().expect("a selector")));
         selectors.set(&key("all"), Some(Selector::default()));
-        let mut found = selectors.covering(&pod(serde_json::json!({"app": "web"})));
+        let mut found = selectors.covering(&pod(&serde_json::json!({"app": "web"})));
         found.sort();
         assert_eq!(found, [key("all"), key("web")]);
-        assert_eq!(selectors.covering(&pod(serde_json::json!(null))), [key("all")]);
+        assert_eq!(selectors.covering(&pod(&serde_json::json!(null))), [key("all")]);
         for name in ["all", "web"] {
             selectors.set(&key(name), None);
         }

@@ -280,3 +280,127 @@ impl Absent {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::{
+        Api, Client,
+        api::{DeleteParams, PostParams},
+        core::ApiResource,
+    };
+    use windlass_apiserver::Server;
+    use windlass_cache::{Cache, Selection, Subscription};
+
+    use super::{super::super::kinds::Served, *};
+
+    /// Config maps of a server, and a graph of what is seen of them.
+    struct Trial {
+        api: Api<ConfigMap>,
+        kind: Arc<Kind>,
+        changes: Subscription<Object>,
+        graph: Graph,
+    }
+
+    impl Trial {
+        async fn new() -> Self {
+            let client = Client::new(Server::builder().build(), "default");
+            let served = Served::discover(&client).await;
+            let served = served.expect("the server tells what it serves");
+            let kind = served.find("v1", "ConfigMap").expect("it serves config maps");
+            let selection = Selection::all().namespace("default");
+            let cache = Cache::<Object>::start_dynamic(
+                client.clone(),
+                &ApiResource::erase::<ConfigMap>(&()),
+                &selection,
+            );
+            Self {
+                api: Api::default_namespaced(client),
+                kind: Arc::clone(kind),
+                changes: cache.subscribe(),
+                graph: Graph::default(),
+            }
+        }
+
+        /// Creates a config map with owners, by name and UID.
+        async fn create(&self, name: &str, owners: &[(&str, &str)]) -> String {
+            let owners: Vec<_> = owners
+                .iter()
+                .map(|(name, uid)| {
+                    serde_json::json!({"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": uid})
+                })
+                .collect();
+            let object = serde_json::json!({"metadata": {"name": name, "ownerReferences": owners}});
+            let object = serde_json::from_value(object).expect("a config map");
+            let created = self.api.create(&PostParams::default(), &object).await;
+            created
+                .expect("it is created")
+                .metadata
+                .uid
+                .expect("it has a uid")
+        }
+
+        async fn delete(&self, name: &str, options: &DeleteParams) {
+            let deleted = self.api.delete(name, options).await;
+            deleted.expect("it is deleted");
+        }
+
+        /// What the next change makes worth a look.
+        async fn observe(&mut self) -> Vec<Look> {
+            let change = self.changes.next().await.expect("something changed");
+            self.graph.observe(&self.kind, &change)
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_dependent_is_looked_at_when_its_owner_goes_or_was_never_seen() {
+        let mut trial = Trial::new().await;
+        let owner = trial.create("a", &[]).await;
+        assert_eq!(trial.observe().await, []);
+        let child = trial.create("a-1", &[("a", &owner)]).await;
+        assert_eq!(trial.observe().await, [], "its owner is known");
+        let child = Uid::from(&*child);
+        trial.delete("a", &DeleteParams::default()).await;
+        assert_eq!(trial.observe().await, [Look::now(child)]);
+        let references = trial.graph.node(child).expect("it is known").owners();
+        assert!(trial.graph.is_absent(&references[0], Some("default")));
+        assert!(!trial.graph.is_absent(&references[0], Some("elsewhere")));
+
+        let stranger = trial
+            .create("b-1", &[("b", "11111111-2222-4333-8444-555555555555")])
+            .await;
+        assert_eq!(trial.observe().await, [Look::later(Uid::from(&*stranger))]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_owner_that_waits_is_looked_at_with_every_change_of_its_dependents() {
+        let mut trial = Trial::new().await;
+        let owner = trial.create("a", &[]).await;
+        let child = trial.create("a-1", &[("a", &owner)]).await;
+        let (owner, child) = (Uid::from(&*owner), Uid::from(&*child));
+        trial.observe().await;
+        trial.observe().await;
+        trial.delete("a", &DeleteParams::foreground()).await;
+        assert_eq!(trial.observe().await, [Look::now(child), Look::now(owner)]);
+        assert_eq!(
+            trial.graph.node(owner).map(|node| node.fate),
+            Some(Fate::Foreground)
+        );
+        trial.delete("a-1", &DeleteParams::default()).await;
+        assert_eq!(trial.observe().await, [Look::now(owner)]);
+        assert_eq!(trial.graph.dependents(owner).count(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn dependents_of_what_is_forgotten_are_looked_at_should_it_not_come_back() {
+        let mut trial = Trial::new().await;
+        let owner = trial.create("a", &[]).await;
+        let child = trial.create("a-1", &[("a", &owner)]).await;
+        trial.observe().await;
+        trial.observe().await;
+        let kind = Arc::clone(&trial.kind);
+        let looks = trial.graph.forget(&kind);
+        assert_eq!(looks, [Look::later(Uid::from(&*child))]);
+        assert!(trial.graph.node(Uid::from(&*owner)).is_none());
+    }
+}

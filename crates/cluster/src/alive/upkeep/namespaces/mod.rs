@@ -13,19 +13,14 @@ use std::{
     time::Duration,
 };
 
-use k8s_openapi::{
-    api::core::v1::{Namespace, NamespaceStatus, Pod},
-    jiff::Timestamp,
-};
+use k8s_openapi::api::core::v1::{Namespace, NamespaceStatus, Pod};
 use kube::{
     Api, ResourceExt,
     api::{PostParams, Request as ApiRequest},
 };
 use tokio::time::Instant;
 use windlass_cache::{ObjectKey, Query};
-use windlass_runtime::{
-    Action, Clock, Context, Controller, Error, Manager, Predicate, Reconciler, Request, Watch,
-};
+use windlass_runtime::{Action, Context, Controller, Error, Manager, Predicate, Reconciler, Request, Watch};
 
 use self::{conditions::Findings, content::Emptied};
 use super::{FIELD_MANAGER, Settings};
@@ -47,8 +42,7 @@ const IMPATIENCE: Duration = Duration::from_millis(100);
 
 pub(super) fn add(manager: Manager, settings: &Settings) -> Manager {
     let emptying = Emptying {
-        clock: Clock::starting_at(Timestamp::now()),
-        speed: settings.speed,
+        settings: settings.clone(),
         waits: Mutex::default(),
     };
     // A pod that goes may be the last one that a namespace waits for; other changes of pods mean nothing.
@@ -68,8 +62,7 @@ pub(super) fn add(manager: Manager, settings: &Settings) -> Manager {
 }
 
 struct Emptying {
-    clock: Clock,
-    speed: f64,
+    settings: Settings,
     /// The namespaces that terminate. Locked for one step at a time, never across a wait.
     waits: Mutex<HashMap<ObjectKey, Wait>>,
 }
@@ -103,7 +96,7 @@ impl Reconciler for Emptying {
             .metadata
             .deletion_timestamp
             .as_ref()
-            .map_or(0, |at| self.clock.now().as_second() - at.0.as_second());
+            .map_or(0, |at| self.settings.clock.now().as_second() - at.0.as_second());
         let age = Duration::from_secs(u64::try_from(age).unwrap_or(0));
         let emptied = content::delete_all(ctx.client(), key.name(), age).await;
         let Emptied {
@@ -144,7 +137,7 @@ impl Emptying {
         if wait.uid != known.metadata.uid {
             *wait = Wait {
                 uid: known.metadata.uid.clone(),
-                due: now + self.scaled(HEARSAY),
+                due: now + self.settings.stage(HEARSAY),
                 tries: 0,
                 for_pods: false,
             };
@@ -177,12 +170,10 @@ impl Emptying {
     /// How long to wait for content that is expected to take so long. Where everything happens at once that is less, at
     /// first.
     fn patience(&self, estimate: Duration, tries: u32) -> Duration {
-        let real = estimate / 2 + Duration::from_secs(1);
-        growing(IMPATIENCE, tries).max(self.scaled(real)).min(real)
-    }
-
-    fn scaled(&self, real: Duration) -> Duration {
-        Duration::try_from_secs_f64(real.as_secs_f64() / self.speed).unwrap_or(real)
+        let real = Duration::from_secs(estimate.as_secs() / 2 + 1);
+        growing(IMPATIENCE, tries)
+            .max(self.settings.stage(real))
+            .min(real)
     }
 
     /// Writes the conditions if they have something new to say.
@@ -194,7 +185,7 @@ impl Emptying {
     ) -> Result<Namespace, Error> {
         let status = namespace.status.get_or_insert_with(NamespaceStatus::default);
         let before = status.conditions.as_deref().unwrap_or_default();
-        let told = findings.told(before, self.clock.now());
+        let told = findings.told(before, self.settings.clock.now());
         if told.is_none() && status.phase.as_deref() == Some("Terminating") {
             return Ok(namespace);
         }
