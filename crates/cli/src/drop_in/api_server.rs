@@ -128,12 +128,13 @@ impl Settings {
             client_authorities: file("client-ca-file"),
             tokens: file("token-auth-file"),
             access: access(flags)?,
-            accounts: match flags
+            accounts: if flags
                 .list("disable-admission-plugins")
                 .any(|plugin| plugin == "ServiceAccount")
             {
-                true => Accounts::Ignored,
-                false => Accounts::Needed,
+                Accounts::Ignored
+            } else {
+                Accounts::Needed
             },
         })
     }

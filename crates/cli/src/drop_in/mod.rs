@@ -106,19 +106,20 @@ impl Part {
 
     /// envtest looks for the names of flags at the beginnings of these lines.
     fn help(self) -> String {
-        let mut text = format!(
-            "{} {MARK}: the embedded API server of windlass {}.\n\nFlags:\n",
-            self.name(),
-            env!("CARGO_PKG_VERSION"),
-        );
-        for Flag { name, form, about } in self.known() {
+        let flags = self.known().iter().map(|Flag { name, form, about }| {
             let stated = match form {
                 Form::Value => format!("--{name} VALUE"),
                 Form::Switch => format!("--{name}"),
             };
-            text += &format!("  {stated:<42} {about}\n");
-        }
-        text + "\nOther flags are named on stderr and have no effect.\n"
+            format!("  {stated:<42} {about}\n")
+        });
+        format!(
+            "{} {MARK}: the embedded API server of windlass {}.\n\nFlags:\n{}\n\
+             Other flags are named on stderr and have no effect.\n",
+            self.name(),
+            env!("CARGO_PKG_VERSION"),
+            flags.collect::<String>(),
+        )
     }
 }
 
