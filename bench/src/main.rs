@@ -6,7 +6,7 @@
 //! cargo run --release -p windlass-bench -- cache
 //! ```
 //!
-//! The API server has a program of its own, `windlass-bench-server`.
+//! The API server has a program of its own, `windlass-bench-server`, and so has the living cluster, `windlass-bench-cluster`.
 //!
 //! A subject is a module with a list of cases and a list of rivals; adding one is adding an arm below. Figures are only
 //! worth quoting from a quiet machine.

@@ -1,0 +1,136 @@
+//! How fast an embedded cluster comes alive, and what it costs when it has nothing to do.
+//!
+//! ```text
+//! cargo run --release -p windlass-bench --bin windlass-bench-cluster
+//! ```
+//!
+//! A thousand simulated nodes and a hundred Deployments of a hundred pods, everything in this process. There is no rival
+//! here to run beside it: kwok needs a control plane, and its own gate is 10,000 pods in 60 s, which is what the ratio is to.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use futures::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::{
+    Api,
+    api::{ListParams, PostParams},
+};
+use serde_json::json;
+use windlass_cluster::Cluster;
+
+// The allocator of the `windlass` program.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+const NODES: usize = 1_000;
+const DEPLOYMENTS: usize = 100;
+const PODS_EACH: usize = 100;
+
+/// kwok's gate for as many pods.
+const KWOK: Duration = Duration::from_mins(1);
+
+/// How long nothing happens while its cost is taken.
+const IDLE: Duration = Duration::from_secs(20);
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let started = Instant::now();
+    let cluster = Cluster::embedded().nodes(NODES).start().await?;
+    report(&format!("{NODES} nodes are ready"), started, Duration::ZERO)?;
+
+    let (began, before) = (Instant::now(), cpu()?);
+    let api = Api::<Deployment>::namespaced(cluster.client(), "default");
+    stream::iter(0..DEPLOYMENTS)
+        .map(|number| create(&api, number))
+        .buffer_unordered(16)
+        .try_collect::<Vec<_>>()
+        .await?;
+    while available(&api).await? < DEPLOYMENTS * PODS_EACH {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let pods = DEPLOYMENTS * PODS_EACH;
+    report(
+        &format!("{pods} pods of {DEPLOYMENTS} Deployments are available"),
+        began,
+        before,
+    )?;
+    println!(
+        "{:>44}  {:.1}x faster than kwok's gate",
+        "",
+        KWOK.as_secs_f64() / began.elapsed().as_secs_f64()
+    );
+
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let (began, before) = (Instant::now(), cpu()?);
+    tokio::time::sleep(IDLE).await;
+    report("nothing happens but heartbeats", began, before)?;
+    println!(
+        "{:>44}  {:.1} % of a core",
+        "",
+        (cpu()? - before).as_secs_f64() / IDLE.as_secs_f64() * 100.0
+    );
+    cluster.stop().await;
+    Ok(())
+}
+
+async fn create(api: &Api<Deployment>, number: usize) -> anyhow::Result<()> {
+    let name = format!("web-{number}");
+    let labels = json!({ "app": name });
+    let container = json!({ "name": "c", "image": "nginx", "resources": { "requests": { "cpu": "10m", "memory": "16Mi" } } });
+    let deployment = serde_json::from_value(json!({
+        "metadata": { "name": name },
+        "spec": {
+            "replicas": PODS_EACH,
+            "selector": { "matchLabels": labels },
+            "template": { "metadata": { "labels": labels }, "spec": { "containers": [container] } },
+        },
+    }))?;
+    api.create(&PostParams::default(), &deployment).await?;
+    Ok(())
+}
+
+/// How many replicas are available, over all Deployments.
+async fn available(api: &Api<Deployment>) -> anyhow::Result<usize> {
+    let list = api.list(&ListParams::default()).await?;
+    let counts = list
+        .items
+        .iter()
+        .filter_map(|deployment| deployment.status.as_ref()?.available_replicas);
+    Ok(counts.filter_map(|count| usize::try_from(count).ok()).sum())
+}
+
+fn report(what: &str, since: Instant, cpu_before: Duration) -> anyhow::Result<()> {
+    println!(
+        "{what:>44}  {:>6.2} s  {:>6.2} s of CPU  {:>5} MB",
+        since.elapsed().as_secs_f64(),
+        (cpu()? - cpu_before).as_secs_f64(),
+        memory()?,
+    );
+    Ok(())
+}
+
+/// The CPU time of this process so far.
+fn cpu() -> anyhow::Result<Duration> {
+    // utime and stime, in hundredths of a second, after the program's name in brackets.
+    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    let (_, fields) = stat.rsplit_once(')').context("a stat line")?;
+    let ticks: u64 = fields
+        .split_whitespace()
+        .skip(11)
+        .take(2)
+        .map(|ticks| ticks.parse::<u64>().unwrap_or(0))
+        .sum();
+    Ok(Duration::from_millis(ticks * 10))
+}
+
+/// Resident memory in megabytes.
+fn memory() -> anyhow::Result<u64> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .context("VmRSS")?;
+    let kilobytes: u64 = line.split_whitespace().next().context("a number")?.parse()?;
+    Ok(kilobytes / 1024)
+}
