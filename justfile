@@ -51,6 +51,10 @@ bench subject:
 bench-server:
     cargo run --release -p windlass-bench --bin windlass-bench-server
 
+# How fast an embedded cluster of a thousand nodes comes alive, and what it costs at rest.
+bench-cluster:
+    cargo run --release -p windlass-bench --bin windlass-bench-cluster
+
 # Where the embedded API server still differs from the recorded real one.
 ahead:
     cargo run -p windlass-conformance -- replay --ahead

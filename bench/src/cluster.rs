@@ -7,9 +7,12 @@
 //! A thousand simulated nodes and a hundred Deployments of a hundred pods, everything in this process. There is no rival
 //! here to run beside it: kwok needs a control plane, and its own gate is 10,000 pods in 60 s, which is what the ratio is to.
 
+#[allow(dead_code, reason = "the server's bench uses the rest")]
+#[path = "server/processes.rs"]
+mod processes;
+
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::{
@@ -102,35 +105,17 @@ async fn available(api: &Api<Deployment>) -> anyhow::Result<usize> {
 
 fn report(what: &str, since: Instant, cpu_before: Duration) -> anyhow::Result<()> {
     println!(
-        "{what:>44}  {:>6.2} s  {:>6.2} s of CPU  {:>5} MB",
+        "{what:>44}  {:>6.2} s  {:>6.2} s of CPU  {:>5.0} MB",
         since.elapsed().as_secs_f64(),
         (cpu()? - cpu_before).as_secs_f64(),
-        memory()?,
+        processes::resident_megabytes(std::process::id())?,
     );
     Ok(())
 }
 
 /// The CPU time of this process so far.
 fn cpu() -> anyhow::Result<Duration> {
-    // utime and stime, in hundredths of a second, after the program's name in brackets.
-    let stat = std::fs::read_to_string("/proc/self/stat")?;
-    let (_, fields) = stat.rsplit_once(')').context("a stat line")?;
-    let ticks: u64 = fields
-        .split_whitespace()
-        .skip(11)
-        .take(2)
-        .map(|ticks| ticks.parse::<u64>().unwrap_or(0))
-        .sum();
-    Ok(Duration::from_millis(ticks * 10))
-}
-
-/// Resident memory in megabytes.
-fn memory() -> anyhow::Result<u64> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))
-        .context("VmRSS")?;
-    let kilobytes: u64 = line.split_whitespace().next().context("a number")?.parse()?;
-    Ok(kilobytes / 1024)
+    Ok(Duration::from_secs_f64(
+        processes::cpu_micros(std::process::id())? / 1e6,
+    ))
 }
