@@ -31,6 +31,10 @@ real:
 control-plane:
     hack/control-plane/build
 
+# controller-runtime's own envtest suites on the embedded server: `just envtest`, `just envtest --real client`.
+envtest *arguments:
+    hack/envtest/run {{ arguments }}
+
 # Licences, sources and advisories of the dependencies (needs cargo-deny and its advisory database).
 deny:
     cargo deny check
@@ -39,9 +43,13 @@ deny:
 registry kubeconfig:
     hack/registry/reduce --kubeconfig {{ kubeconfig }}
 
-# Compares with the rivals in one run: `just bench queue`, `just bench server`.
+# Compares with the rivals in one run: `just bench queue`.
 bench subject:
     cargo run --release -p windlass-bench -- {{ subject }}
+
+# The embedded API server against kube-apiserver and etcd in one run.
+bench-server:
+    cargo run --release -p windlass-bench --bin windlass-bench-server
 
 # Where the embedded API server still differs from the recorded real one.
 ahead:

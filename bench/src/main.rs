@@ -2,11 +2,11 @@
 //!
 //! ```text
 //! cargo run --release -p windlass-bench -- queue
-//! cargo run --release -p windlass-bench -- server
-//! cargo run --release -p windlass-bench -- server applies
 //! cargo run --release -p windlass-bench -- access
 //! cargo run --release -p windlass-bench -- cache
 //! ```
+//!
+//! The API server has a program of its own, `windlass-bench-server`.
 //!
 //! A subject is a module with a list of cases and a list of rivals; adding one is adding an arm below. Figures are only
 //! worth quoting from a quiet machine.
@@ -17,7 +17,6 @@ mod measure;
 mod queue;
 mod rivals;
 mod rounds;
-mod server;
 
 use std::alloc::System;
 
@@ -27,9 +26,6 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// Makes this program the server that the subject `server` measures.
-const SERVE: &str = "serve";
-
 fn main() -> anyhow::Result<()> {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
@@ -38,11 +34,7 @@ fn main() -> anyhow::Result<()> {
         ["measure", "queue", case] => queue::measure_case(case),
         ["cache"] => cache::bench(),
         ["measure", "cache", contender, case, source] => cache::measure_case(contender, case, source),
-        ["server"] => server::bench(),
-        // One of the tables of `server`.
-        ["server", "applies"] => server::bench_applies(),
         ["access"] => access::bench(),
-        [SERVE, ..] => server::serve(),
-        _ => bail!("name a subject: `queue`, `cache`, `server` or `access`"),
+        _ => bail!("name a subject: `queue`, `cache` or `access`"),
     }
 }

@@ -12,6 +12,9 @@ pub(super) struct Figures {
     pub(super) sync_cpu: f64,
     /// Update events per second.
     pub(super) events: f64,
+    /// Microseconds of CPU per update event, of the whole process with what makes the events. Not in the table: the
+    /// rivals in Go do not tell it.
+    pub(super) event_cpu: f64,
     /// Nanoseconds for one `get`.
     pub(super) get: f64,
 }

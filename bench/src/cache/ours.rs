@@ -80,14 +80,16 @@ async fn events(file: &str, changing: usize, readers: usize) -> anyhow::Result<F
             }
         });
     }
-    let start = Instant::now();
+    let (start, started) = (Instant::now(), cpu_seconds()?);
     source.go.send_replace(true);
     let last = u64::try_from(FIRST + EVENTS - 1)?;
     anyhow::ensure!(lister.reaches(last, DEADLINE).await, "the events did not arrive");
-    let events = f64::from(u32::try_from(EVENTS)?) / start.elapsed().as_secs_f64();
+    let count = f64::from(u32::try_from(EVENTS)?);
+    let (took, spent) = (start.elapsed().as_secs_f64(), cpu_seconds()? - started);
     subscriber.abort();
     Ok(Figures {
-        events,
+        events: count / took,
+        event_cpu: spent * 1e6 / count,
         ..Figures::default()
     })
 }

@@ -4,16 +4,16 @@ use anyhow::ensure;
 use http::Request;
 use serde_json::{Value, json};
 
-use super::loads::Load;
+use super::loads::{Load, Pace};
 
 impl Load {
-    /// Applies what is there already. Returns how often per second.
+    /// Applies what is there already.
     pub(super) async fn apply_again(
         &self,
         kilobytes: usize,
         at_once: usize,
         times: usize,
-    ) -> anyhow::Result<f64> {
+    ) -> anyhow::Result<Pace> {
         let path = path(kilobytes);
         let body = deployment(kilobytes, "1").to_string();
         ensure!(
@@ -27,8 +27,8 @@ impl Load {
         self.rate(requests(times)?, at_once).await
     }
 
-    /// Applies another image every time. Returns how often per second.
-    pub(super) async fn apply_changed(&self, kilobytes: usize, times: usize) -> anyhow::Result<f64> {
+    /// Applies another image every time.
+    pub(super) async fn apply_changed(&self, kilobytes: usize, times: usize) -> anyhow::Result<Pace> {
         let path = path(kilobytes);
         let changed = |time| apply(&path, &deployment(kilobytes, &format!("2.{time}")).to_string());
         let requests = (0..times).map(changed).collect::<anyhow::Result<_>>()?;

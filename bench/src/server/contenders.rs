@@ -18,7 +18,7 @@ use tokio::{
 };
 use windlass_cluster::Cluster;
 
-use super::{loads::Load, processes};
+use super::{loads::Load, processes, wire::Wire};
 
 /// What ours are compared with.
 pub(super) const RIVAL: &str = "kube-apiserver";
@@ -27,6 +27,7 @@ pub(super) const RIVAL: &str = "kube-apiserver";
 pub(super) struct Contender {
     pub(super) name: &'static str,
     pub(super) client: Client,
+    wire: Wire,
     /// Whose memory is its memory; empty for a server in this process, which has the client's too.
     pub(super) processes: Vec<u32>,
     /// What the server's own process says that its start took.
@@ -55,7 +56,7 @@ pub(super) async fn start_all() -> anyhow::Result<Vec<Contender>> {
     let mut contenders = Vec::new();
     for start in STARTS {
         if let Some((contender, _)) = start().await? {
-            let load = Load::new(contender.client.clone());
+            let load = contender.load();
             for namespace in ["few", "many", "small"] {
                 load.namespace(namespace).await?;
             }
@@ -66,6 +67,10 @@ pub(super) async fn start_all() -> anyhow::Result<Vec<Contender>> {
 }
 
 impl Contender {
+    pub(super) fn load(&self) -> Load {
+        Load::new(self.client.clone(), self.wire.clone())
+    }
+
     pub(super) fn megabytes(&self) -> anyhow::Result<f64> {
         ensure!(
             !self.processes.is_empty(),
@@ -112,7 +117,7 @@ impl Contender {
 }
 
 /// What the process of the embedded server runs: it serves until it is killed or this program is gone.
-pub(crate) fn serve() -> anyhow::Result<()> {
+pub(super) fn serve() -> anyhow::Result<()> {
     let started = Instant::now();
     tokio::runtime::Runtime::new()?.block_on(async {
         let cluster = Cluster::embedded().start().await?;
@@ -135,12 +140,13 @@ async fn process() -> anyhow::Result<(Contender, Duration)> {
     let line = BufReader::new(output).lines().next_line().await?;
     let line = line.context("the server's process ended")?;
     let (kubeconfig, micros) = line.split_once('\t').context("a path and a time")?;
-    let client = client(kubeconfig.into()).await?;
+    let (client, wire) = client(kubeconfig.into()).await?;
     ready(&client).await?;
     let took = started.elapsed();
     let contender = Contender {
         name: "windlass",
         client,
+        wire,
         processes: vec![child.id().context("a process that runs")?],
         start_inside: Some(Duration::from_micros(micros.parse()?)),
         running: Running::Process(child),
@@ -158,9 +164,11 @@ async fn real() -> anyhow::Result<Option<(Contender, Duration)>> {
     let cluster = real.start().await?;
     let took = started.elapsed();
     let kubeconfig = cluster.kubeconfig()?;
+    let (client, wire) = client(kubeconfig.clone()).await?;
     let contender = Contender {
         name: RIVAL,
-        client: client(kubeconfig.clone()).await?,
+        client,
+        wire,
         processes: processes::processes_of(kubeconfig.parent().context("in a folder")?),
         start_inside: None,
         running: Running::Cluster(cluster),
@@ -176,6 +184,7 @@ async fn in_process() -> anyhow::Result<(Contender, Duration)> {
     let contender = Contender {
         name: "windlass in-process",
         client: cluster.client(),
+        wire: Wire::Inside(cluster.client()),
         processes: Vec::new(),
         start_inside: None,
         running: Running::Cluster(cluster),
@@ -184,12 +193,12 @@ async fn in_process() -> anyhow::Result<(Contender, Duration)> {
 }
 
 /// The same client for every server that has a socket.
-async fn client(kubeconfig: PathBuf) -> anyhow::Result<Client> {
+async fn client(kubeconfig: PathBuf) -> anyhow::Result<(Client, Wire)> {
     let mut config =
         Config::from_custom_kubeconfig(Kubeconfig::read_from(kubeconfig)?, &KubeConfigOptions::default())
             .await?;
     config.proxy_url = None;
-    Ok(Client::try_from(config)?)
+    Ok((Client::try_from(config.clone())?, Wire::Https(Box::new(config))))
 }
 
 async fn ready(client: &Client) -> anyhow::Result<()> {

@@ -12,11 +12,12 @@ use kube::Client;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use super::pods;
+use super::{pods, processes, wire::Wire};
 
 /// A client with work to do.
 pub(super) struct Load {
     client: Client,
+    wire: Wire,
 }
 
 /// What came of a fan-out.
@@ -27,9 +28,18 @@ pub(super) struct FanOut {
     pub(super) memory: Option<f64>,
 }
 
+/// How fast requests were answered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pace {
+    pub(super) per_second: f64,
+    /// What each took of this process's CPU time, in microseconds, where that can be told: the client's work, and the
+    /// server's if it is in this process.
+    pub(super) own_micros: Option<f64>,
+}
+
 impl Load {
-    pub(super) fn new(client: Client) -> Self {
-        Self { client }
+    pub(super) fn new(client: Client, wire: Wire) -> Self {
+        Self { client, wire }
     }
 
     /// Creates a namespace in which pods can be made.
@@ -42,13 +52,13 @@ impl Load {
             .await
     }
 
-    /// Creates pods, `at_once` at a time. Returns how many per second.
+    /// Creates pods, `at_once` at a time.
     pub(super) async fn create(
         &self,
         namespace: &str,
         names: &[String],
         at_once: usize,
-    ) -> anyhow::Result<f64> {
+    ) -> anyhow::Result<Pace> {
         let bodies: Vec<_> = names.iter().map(|name| pods::pod(name)).collect();
         self.post_all(&path(namespace, "pods"), &bodies, at_once).await
     }
@@ -59,13 +69,13 @@ impl Load {
         namespace: &str,
         names: &[String],
         at_once: usize,
-    ) -> anyhow::Result<f64> {
+    ) -> anyhow::Result<Pace> {
         let bodies: Vec<_> = names.iter().map(|name| pods::config_map(name)).collect();
         self.post_all(&path(namespace, "configmaps"), &bodies, at_once)
             .await
     }
 
-    async fn post_all(&self, path: &str, bodies: &[Value], at_once: usize) -> anyhow::Result<f64> {
+    async fn post_all(&self, path: &str, bodies: &[Value], at_once: usize) -> anyhow::Result<Pace> {
         let requests = bodies
             .iter()
             .map(|body| post(path, body))
@@ -79,7 +89,7 @@ impl Load {
         namespace: &str,
         names: &[String],
         at_once: usize,
-    ) -> anyhow::Result<f64> {
+    ) -> anyhow::Result<Pace> {
         let path = path(namespace, "pods");
         let mut changed = Vec::with_capacity(names.len());
         for name in names {
@@ -92,7 +102,12 @@ impl Load {
         self.rate(changed, at_once).await
     }
 
-    pub(super) async fn get(&self, namespace: &str, names: &[String], at_once: usize) -> anyhow::Result<f64> {
+    pub(super) async fn get(
+        &self,
+        namespace: &str,
+        names: &[String],
+        at_once: usize,
+    ) -> anyhow::Result<Pace> {
         let path = path(namespace, "pods");
         let request = |name| Request::get(format!("{path}/{name}")).body(Vec::new());
         let requests = names.iter().map(request).collect::<Result<_, _>>()?;
@@ -174,7 +189,8 @@ impl Load {
     }
 
     async fn post(&self, path: &str, object: &Value) -> anyhow::Result<()> {
-        send(&self.client, post(path, object)?).await
+        self.client.request_text(post(path, object)?).await?;
+        Ok(())
     }
 
     async fn text(&self, path: &str) -> anyhow::Result<String> {
@@ -184,19 +200,26 @@ impl Load {
             .await?)
     }
 
-    /// Sends all requests, `at_once` at a time: as many workers as that, on all cores. Returns how many per second.
-    pub(super) async fn rate(&self, requests: Vec<Request<Vec<u8>>>, at_once: usize) -> anyhow::Result<f64> {
+    /// Sends all requests, `at_once` at a time: as many workers as that, on all cores.
+    pub(super) async fn rate(&self, requests: Vec<Request<Vec<u8>>>, at_once: usize) -> anyhow::Result<Pace> {
         #[expect(clippy::cast_precision_loss, reason = "far below the 52 bits of a float")]
         let count = requests.len() as f64;
         let requests = Arc::new(Mutex::new(requests.into_iter()));
+        let mut lines = Vec::with_capacity(at_once);
+        for _ in 0..at_once {
+            lines.push(self.wire.open().await?);
+        }
+        let own = || processes::cpu_micros(std::process::id()).ok();
+        let before = own();
         let started = Instant::now();
         let mut workers = JoinSet::new();
-        for _ in 0..at_once {
-            let (client, requests) = (self.client.clone(), requests.clone());
+        for mut line in lines {
+            let requests = requests.clone();
             workers.spawn(async move {
                 let next = || requests.lock().expect("nobody panics").next();
                 while let Some(request) = next() {
-                    send(&client, request).await?;
+                    let what = format!("{} {}", request.method(), request.uri());
+                    line.send(request).await.context(what)?;
                 }
                 anyhow::Ok(())
             });
@@ -204,7 +227,11 @@ impl Load {
         while let Some(worker) = workers.join_next().await {
             worker??;
         }
-        Ok(count / started.elapsed().as_secs_f64())
+        let took = started.elapsed();
+        Ok(Pace {
+            per_second: count / took.as_secs_f64(),
+            own_micros: own().zip(before).map(|(now, before)| (now - before) / count),
+        })
     }
 }
 
@@ -212,12 +239,6 @@ fn post(path: &str, object: &Value) -> http::Result<Request<Vec<u8>>> {
     Request::post(path)
         .header("content-type", "application/json")
         .body(object.to_string().into_bytes())
-}
-
-async fn send(client: &Client, request: Request<Vec<u8>>) -> anyhow::Result<()> {
-    let what = format!("{} {}", request.method(), request.uri());
-    client.request_text(request).await.with_context(|| what)?;
-    Ok(())
 }
 
 fn path(namespace: &str, plural: &str) -> String {

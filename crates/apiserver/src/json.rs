@@ -10,16 +10,24 @@ use crate::trail::Trail;
 
 /// A document, and the paths of the fields that it holds more than once; or Go's words on why it is none.
 pub(crate) fn read(bytes: &[u8]) -> Result<(Value, Vec<String>), String> {
+    // Of what is known to be text as a whole, not every string is looked at again.
+    let read = match std::str::from_utf8(bytes) {
+        Ok(text) => read_all(serde_json::Deserializer::from_str(text)),
+        Err(_) => read_all(serde_json::Deserializer::from_slice(bytes)),
+    };
+    read.map_err(|error| in_go(&error, bytes))
+}
+
+fn read_all<'de, R: serde_json::de::Read<'de>>(
+    mut reader: serde_json::Deserializer<R>,
+) -> serde_json::Result<(Value, Vec<String>)> {
     let mut duplicates = Vec::new();
-    let mut reader = serde_json::Deserializer::from_slice(bytes);
     let tree = Tree {
         place: &Trail::Root,
         duplicates: &mut duplicates,
     };
-    let value = tree
-        .deserialize(&mut reader)
-        .and_then(|value| reader.end().map(|()| value))
-        .map_err(|error| in_go(&error, bytes))?;
+    let value = tree.deserialize(&mut reader)?;
+    reader.end()?;
     Ok((value, duplicates))
 }
 

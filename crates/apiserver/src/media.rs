@@ -116,16 +116,21 @@ pub(crate) fn decode(body: &[u8], encoding: Encoding, kind: &str) -> Result<Valu
 }
 
 /// As [`decode`], with what is said of fields that the body holds more than once.
-fn read(body: &[u8], encoding: Encoding, kind: &str) -> Result<(Value, Vec<String>), Status> {
+pub(crate) fn read(body: &[u8], encoding: Encoding, kind: &str) -> Result<(Value, Vec<String>), Status> {
     match encoding {
         Encoding::Json => {
             let (value, paths) = json::read(body).map_err(|why| unrecognized(body, kind, &why))?;
-            let twice = paths.into_iter().map(|path| format!("duplicate field {path:?}"));
-            Ok((value, twice.collect()))
+            Ok((value, repeated(paths)))
         }
         Encoding::Yaml => yaml::read(body).map_err(|why| refused(body, kind, &why)),
         Encoding::Protobuf => decode_protobuf(body, "", kind).map(|value| (value, Vec::new())),
     }
+}
+
+/// What is said of the fields that JSON holds more than once.
+pub(crate) fn repeated(paths: Vec<String>) -> Vec<String> {
+    let told = paths.into_iter().map(|path| format!("duplicate field {path:?}"));
+    told.collect()
 }
 
 /// Reads the options of a deletion, whose refusals are shorter than those of objects.

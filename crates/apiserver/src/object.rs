@@ -352,10 +352,11 @@ impl Encoded {
     /// The tree again, to change it.
     pub(crate) fn decode(&self) -> Object {
         let Range { start, end } = self.account;
+        let text = std::str::from_utf8(&self.json).expect("JSON is text");
         let parsed = if start == end {
-            serde_json::from_slice(&self.json)
+            serde_json::from_str(text)
         } else {
-            serde_json::from_slice(&[&self.json[..start], &self.json[end..]].concat())
+            serde_json::from_str(&[&text[..start], &text[end..]].concat())
         };
         let mut object =
             Object::new(parsed.expect("encoded by this server")).expect("only objects are encoded");

@@ -7,6 +7,7 @@ use http::Method;
 use crate::{
     registry::{Catalogue, Resource},
     status::Status,
+    storage::Key,
 };
 
 /// A request for a resource.
@@ -28,6 +29,11 @@ impl Target {
     pub(crate) fn is_nowhere(&self, method: &Method) -> bool {
         let resource = &self.resource;
         resource.custom && resource.namespaced && self.namespace.is_empty() && method != Method::GET
+    }
+
+    /// Where the object is stored.
+    pub(crate) fn key(&self) -> Key {
+        Key::new(&self.namespace, &self.name)
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde_json::Value;
 
-use crate::{naming, object::Encoded, registry::Resource, status::Status};
+use crate::{naming, object::Encoded, registry::Resource, status::Status, versions};
 
 /// Which objects a list or watch shows.
 #[derive(Clone, Debug, Default)]
@@ -387,7 +387,8 @@ fn parse_fields(text: &str, resource: &Resource) -> Result<Vec<FieldRequirement>
                 "invalid selector: '{text}'; can't understand '{term}'"
             )));
         };
-        let place = resource.selectable.iter().position(|known| **known == *field);
+        let stored = versions::stored_field(resource, field);
+        let place = stored.and_then(|stored| resource.selectable.iter().position(|known| **known == *stored));
         let field = place.ok_or_else(|| unknown_field(field, resource))?;
         requirements.push(FieldRequirement {
             field,

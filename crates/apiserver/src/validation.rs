@@ -8,7 +8,6 @@ use crate::{
     registry::{NameRule, Resource},
     rules::Changed,
     schema::{FieldError, Problem},
-    status::Status,
 };
 
 /// All annotations of an object together may be this long.
@@ -270,35 +269,6 @@ impl Looks {
     }
 }
 
-/// What etcd takes in one request; an object and its metadata must fit.
-const STORED: usize = 3 * 512 * 1024;
-
-/// Refuses what a real server could not store.
-pub(crate) fn size(object: &Object) -> Result<(), Status> {
-    let size: usize = object
-        .fields()
-        .iter()
-        .map(|(key, value)| key.len() + weight(value))
-        .sum();
-    if size > STORED {
-        return Err(Status::unexplained("etcdserver: request is too large"));
-    }
-    Ok(())
-}
-
-/// About how many bytes a value takes: its texts, which are all of it that can be large.
-fn weight(value: &Value) -> usize {
-    match value {
-        Value::String(text) => text.len() + 2,
-        Value::Array(items) => items.iter().map(|item| weight(item) + 1).sum(),
-        Value::Object(fields) => fields
-            .iter()
-            .map(|(key, value)| key.len() + weight(value) + 4)
-            .sum(),
-        _ => 4,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -343,17 +313,6 @@ mod tests {
         assert_eq!(
             count(json!({"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "a"}]})),
             1
-        );
-    }
-
-    #[test]
-    fn what_etcd_could_not_take_is_refused() {
-        let of = |size: usize| Object::new(json!({"spec": {"a": "x".repeat(size)}})).expect("an object");
-        assert!(size(&of(STORED - 1000)).is_ok());
-        let refusal = size(&of(STORED)).expect_err("too large").to_value();
-        assert_eq!(
-            (&refusal["code"], &refusal["message"]),
-            (&json!(500), &json!("etcdserver: request is too large"))
         );
     }
 }

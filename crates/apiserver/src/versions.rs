@@ -8,7 +8,7 @@
 //! A view is turned into the stored shape when it is written, and back whenever it is shown. All other kinds have one
 //! version.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use serde_json::{Map, Value, json};
 
@@ -24,6 +24,9 @@ const EVENT_FIELDS: [(&str, &str); 7] = [
     ("deprecatedCount", "count"),
     ("reportingController", "reportingComponent"),
 ];
+
+/// Those of them that selectors may name.
+const SELECTED: [&str; 2] = ["regarding", "reportingController"];
 
 /// Where the older form of autoscalers keeps what it has no fields for.
 const AUTOSCALER_NOTES: [(&str, &str); 2] = [
@@ -43,6 +46,22 @@ fn view(resource: &Resource) -> Option<View> {
         ("events.k8s.io", _, "events") => Some(View::Event),
         ("autoscaling", "v1", "horizontalpodautoscalers") => Some(View::Autoscaler),
         _ => None,
+    }
+}
+
+/// What a field that a selector names is called where it is stored; `None` for what only the other shape calls so.
+pub(crate) fn stored_field<'a>(resource: &Resource, field: &'a str) -> Option<Cow<'a, str>> {
+    if view(resource) != Some(View::Event) {
+        return Some(field.into());
+    }
+    let (first, rest) = field.split_at(field.find('.').unwrap_or(field.len()));
+    match EVENT_FIELDS
+        .iter()
+        .find(|(new, old)| [*new, *old].contains(&first))
+    {
+        None => Some(field.into()),
+        Some((new, old)) if *new == first && SELECTED.contains(new) => Some(format!("{old}{rest}").into()),
+        Some(_) => None,
     }
 }
 

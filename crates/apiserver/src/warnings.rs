@@ -1,7 +1,7 @@
 //! What the real server remarks on and takes nevertheless, in `Warning` headers.
 
 use std::{
-    collections::HashSet,
+    collections::BTreeSet,
     fmt::{self, Display},
 };
 
@@ -231,7 +231,7 @@ fn about_container(container: &Value, path: &dyn Display, remarks: &mut Vec<Stri
             );
         }
     }
-    let mut names = HashSet::new();
+    let mut names = BTreeSet::new();
     for (index, variable) in list(&container["env"]).iter().enumerate() {
         if !names.insert(variable["name"].as_str()) {
             remarks.push(format!(

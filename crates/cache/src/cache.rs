@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
-    fmt,
     sync::Arc,
     time::Duration,
 };
@@ -12,17 +11,17 @@ use parking_lot::Mutex;
 use tokio::{sync::watch, task::JoinHandle, time::timeout};
 
 use crate::{
+    core::Core,
     driver,
-    entry::{Decode, Hot},
-    failure::{Cause, Failure},
+    entry::Decode,
+    fresh::keep_packed,
     index::{Index, IndexBy},
-    ingest::{Broken, Ingest},
     kind::{Cacheable, KindName, Selection},
     lister::Lister,
     protocol::ListWatch,
     settings::{Keeping, Settings},
-    stats::{Counters, Stats},
-    store::{Scope, Store},
+    stats::Stats,
+    store::Scope,
     subscription::Subscription,
     target::Target,
 };
@@ -132,8 +131,8 @@ impl<V: Send + Sync + 'static> Cache<V> {
         }
     }
 
-    /// From now on these namespaces are cached: others end, and their objects with them; new ones start. Says nothing
-    /// for kinds that live outside namespaces, nor for a cache of all namespaces.
+    /// From now on these namespaces are cached, for every user of this cache: others end, and their objects with them;
+    /// new ones start. Who asks [`Caches`](crate::Caches) for the old set gets a cache of its own. Says nothing for kinds that live outside namespaces, nor for a cache of all namespaces.
     pub fn set_namespaces(&self, namespaces: impl IntoIterator<Item = impl Into<String>>) {
         self.shared
             .set_namespaces(namespaces.into_iter().map(Into::into).collect());
@@ -154,6 +153,11 @@ impl<V: Send + Sync + 'static> Cache<V> {
             let _ = (&mut task.0).await;
         }
         self.shared.core.end();
+        let packing = self.shared.packing.lock().take();
+        if let Some(mut packing) = packing {
+            // It was told to end, and is waited for with what it has begun.
+            let _ = (&mut packing.0).await;
+        }
     }
 }
 
@@ -195,9 +199,18 @@ pub(crate) struct Shared {
     closing: Option<watch::Sender<bool>>,
     /// One for each scope.
     tasks: Mutex<BTreeMap<Scope, Task>>,
+    /// Makes small what the drivers took; none where nothing is kept that could be packed.
+    packing: Mutex<Option<Task>>,
 }
 
-/// A driver's task; it does not outlive its owner.
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // A thread that packs cannot be aborted, only told.
+        self.core.fresh.stop();
+    }
+}
+
+/// A task of the cache; it does not outlive its owner.
 struct Task(JoinHandle<()>);
 
 impl Drop for Task {
@@ -215,14 +228,25 @@ impl Shared {
         keeping: Keeping,
         closing: Option<watch::Sender<bool>>,
     ) -> Arc<Self> {
+        let packs = keeping.text;
         let core = Arc::new(Core::new(kind, keeping));
         let scopes = target.scopes();
+        let receiver = closing.as_ref().map(watch::Sender::subscribe);
+        let fresh = Arc::clone(&core.fresh);
+        let packing = packs.then(|| {
+            Task(tokio::spawn(async move {
+                keep_packed(fresh).await;
+                // Held until then: whoever waits for the end of all tasks waits for this one too.
+                drop(receiver);
+            }))
+        });
         let shared = Arc::new(Self {
             core,
             client,
             target,
             closing,
             tasks: Mutex::default(),
+            packing: Mutex::new(packing),
         });
         // All are known before one is complete, or the first would make the cache look complete.
         for scope in &scopes {
@@ -253,6 +277,19 @@ impl Shared {
                 () = asked_to_close(closing.as_mut()) => ending.0.end(),
             }
         }))
+    }
+
+    /// What is cached now: namespaces may have come and gone.
+    pub(crate) fn selection(&self) -> Selection {
+        let mut selection = self.target.selection.clone();
+        let tasks = self.tasks.lock();
+        if let Some(namespaces) = &mut selection.namespaces
+            && !tasks.contains_key("")
+            && !tasks.is_empty()
+        {
+            *namespaces = tasks.keys().map(|scope| (**scope).to_owned()).collect();
+        }
+        selection
     }
 
     fn set_namespaces(&self, wanted: BTreeSet<String>) {
@@ -287,181 +324,6 @@ async fn asked_to_close(closing: Option<&mut watch::Receiver<bool>>) {
         return;
     }
     std::future::pending::<()>().await;
-}
-
-/// What the drivers' tasks and the users have in common.
-pub(crate) struct Core {
-    pub(crate) kind: KindName,
-    pub(crate) store: Store,
-    pub(crate) ingest: Mutex<Ingest>,
-    pub(crate) hot: Hot,
-    pub(crate) stats: Counters,
-    progress: watch::Sender<Progress>,
-    streaming: bool,
-}
-
-#[derive(Default)]
-struct Progress {
-    scopes: BTreeMap<Scope, Reached>,
-    /// The tasks are gone.
-    ended: bool,
-}
-
-#[derive(Default)]
-struct Reached {
-    /// The first list is in the store.
-    complete: bool,
-    trouble: Option<String>,
-}
-
-impl Progress {
-    fn is_complete(&self) -> bool {
-        self.scopes.values().all(|reached| reached.complete)
-    }
-
-    fn missing(&self) -> String {
-        let missing = self.scopes.iter().filter(|(_, reached)| !reached.complete);
-        let texts: Vec<_> = missing
-            .map(|(scope, reached)| {
-                let trouble = reached
-                    .trouble
-                    .as_deref()
-                    .unwrap_or("the server has not answered yet");
-                match &**scope {
-                    "" => trouble.to_owned(),
-                    namespace => format!("namespace `{namespace}`: {trouble}"),
-                }
-            })
-            .collect();
-        texts.join("; ")
-    }
-}
-
-/// Something that a person should know about.
-#[derive(Clone, Copy)]
-pub(crate) enum Trouble<'a> {
-    List(&'a Failure),
-    Watch(&'a Failure),
-    Object(&'a Broken),
-}
-
-impl Core {
-    pub(crate) fn new(kind: KindName, keeping: Keeping) -> Self {
-        Self {
-            store: Store::new(),
-            progress: watch::Sender::new(Progress::default()),
-            hot: Hot::new(keeping.hot_bytes),
-            stats: Counters::default(),
-            streaming: keeping.streaming,
-            ingest: Mutex::new(Ingest::new(kind.clone(), keeping)),
-            kind,
-        }
-    }
-
-    fn open(&self, scope: &Scope) {
-        self.store.open(scope);
-        self.progress
-            .send_modify(|progress| drop(progress.scopes.insert(Arc::clone(scope), Reached::default())));
-    }
-
-    fn abandon(&self, scope: &Scope) {
-        self.store.abandon(scope);
-        self.progress
-            .send_modify(|progress| drop(progress.scopes.remove(scope)));
-    }
-
-    fn reach(&self, scope: &Scope, act: impl FnOnce(&mut Reached)) {
-        self.progress.send_modify(|progress| {
-            // A namespace that was given up may still have something to say.
-            if let Some(reached) = progress.scopes.get_mut(scope) {
-                act(reached);
-            }
-        });
-    }
-
-    pub(crate) fn complete(&self, scope: &Scope) {
-        self.reach(scope, |reached| {
-            reached.complete = true;
-            reached.trouble = None;
-        });
-    }
-
-    pub(crate) fn recovered(&self, scope: &Scope) {
-        self.reach(scope, |reached| reached.trouble = None);
-    }
-
-    pub(crate) fn current_trouble(&self) -> Option<String> {
-        let progress = self.progress.borrow();
-        progress
-            .scopes
-            .values()
-            .find_map(|reached| reached.trouble.clone())
-    }
-
-    fn end(&self) {
-        self.store.close();
-        self.progress.send_modify(|progress| progress.ended = true);
-    }
-
-    pub(crate) fn stats(&self) -> Stats {
-        let snapshot = self.store.snapshot();
-        let (subscribers, pending, unconfirmed) = self.store.waiting();
-        Stats {
-            objects: snapshot.objects.len(),
-            bytes: snapshot.objects.iter().map(|entry| entry.bytes()).sum(),
-            hot_bytes: self.hot.used(),
-            dictionaries: self.ingest.lock().dictionaries(),
-            subscribers,
-            pending,
-            unconfirmed,
-            ..self.stats.read()
-        }
-    }
-
-    pub(crate) fn report(&self, trouble: Trouble<'_>) {
-        let Trouble::Object(Broken { key, error }) = trouble else {
-            return;
-        };
-        let kind = &self.kind;
-        self.stats.undecodable();
-        let key = key.as_ref().map_or("?".to_owned(), ToString::to_string);
-        tracing::warn!(%kind, %key, error, "an object does not decode and is skipped");
-    }
-
-    pub(crate) fn trouble(&self, scope: &Scope, trouble: Trouble<'_>) {
-        let text = match trouble {
-            Trouble::Object(_) => return self.report(trouble),
-            Trouble::List(Failure {
-                cause: Cause::NotInstalled,
-                message,
-            }) => {
-                format!("it is not installed; waiting for its definition ({message})")
-            }
-            Trouble::List(failure) => format!("cannot list: {}", failure.message),
-            Trouble::Watch(failure) => format!("cannot watch: {}", failure.message),
-        };
-        self.stats.failure();
-        let kind = &self.kind;
-        // The same trouble again, after each backoff, is not news.
-        let known = |progress: &Progress| {
-            progress
-                .scopes
-                .get(scope)
-                .is_some_and(|reached| reached.trouble.as_ref() == Some(&text))
-        };
-        if known(&self.progress.borrow()) {
-            tracing::debug!(%kind, namespace = %scope, trouble = text, "still in trouble");
-        } else {
-            tracing::warn!(%kind, namespace = %scope, trouble = text, "the cache is in trouble");
-            self.reach(scope, |reached| reached.trouble = Some(text));
-        }
-    }
-}
-
-impl fmt::Debug for Core {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cache of {}", self.kind)
-    }
 }
 
 /// Ends the cache if a driver's task is gone by itself, which is a defect; an aborted one was asked to.

@@ -35,18 +35,32 @@ pub struct Caches {
 
 #[derive(Default)]
 pub(crate) struct State {
-    /// Weak, so that the map keeps no watch alive.
-    known: HashMap<Identity, Weak<Shared>>,
+    known: Vec<Known>,
     settings: HashMap<KindName, Keeping>,
 }
 
-/// A projection is one of its own, by its type; everything else is read from one copy.
-type Identity = (KindName, Selection, Option<TypeId>);
+struct Known {
+    /// Weak, so that being known keeps no watch alive.
+    shared: Weak<Shared>,
+    /// A projection is one of its own, by its type; everything else is read from one copy.
+    view: Option<TypeId>,
+}
 
 impl State {
     /// The caches that are in use.
     pub(crate) fn in_use(&self) -> Vec<Arc<Shared>> {
-        self.known.values().filter_map(Weak::upgrade).collect()
+        self.known
+            .iter()
+            .filter_map(|known| known.shared.upgrade())
+            .collect()
+    }
+
+    /// The cache that has just these objects now, whatever it was started with.
+    fn find(&self, kind: &KindName, selection: &Selection, view: Option<TypeId>) -> Option<Arc<Shared>> {
+        let alike = self.known.iter().filter(|known| known.view == view);
+        alike
+            .filter_map(|known| known.shared.upgrade())
+            .find(|shared| shared.core.kind == *kind && shared.selection() == *selection)
     }
 }
 
@@ -65,8 +79,10 @@ impl Caches {
     /// A client whose writes are visible to the next cached read.
     ///
     /// What the server answers to a create, update, patch, apply or delete, of one object or of many, is put into the
-    /// caches of that kind before the caller gets it; what the watch then tells late cannot undo it. Reads go to the
-    /// server, as with the client that it was made from.
+    /// caches of that kind before the caller gets it; what the watch then tells late cannot undo it. An answer in another
+    /// shape than the cached one (another version of the API, or a part such as an object's scale) is held back until
+    /// the watch has told of the write, but no longer than 5 s. Reads go to the server, as with the client that it was
+    /// made from.
     pub fn client(&self) -> &Client {
         &self.client
     }
@@ -126,14 +142,16 @@ impl Caches {
         decode: Decode<T>,
     ) -> Cache<T> {
         let mut state = self.state.lock();
-        let identity = (kind.clone(), target.selection.clone(), view);
-        if let Some(shared) = state.known.get(&identity).and_then(Weak::upgrade) {
+        if let Some(shared) = state.find(&kind, &target.selection, view) {
             return Cache { shared, decode };
         }
-        state.known.retain(|_, cache| cache.strong_count() > 0);
+        state.known.retain(|known| known.shared.strong_count() > 0);
         let closing = Some(self.closing.clone());
         let shared = Shared::start(self.reader.clone(), kind, target, keeping, closing);
-        state.known.insert(identity, Arc::downgrade(&shared));
+        state.known.push(Known {
+            shared: Arc::downgrade(&shared),
+            view,
+        });
         Cache { shared, decode }
     }
 

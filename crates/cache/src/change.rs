@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{cache::Core, entry::Decode, entry::Entry, key::ObjectKey, meta::Meta, stored::Stored};
+use crate::{core::Core, entry::Decode, entry::Entry, key::ObjectKey, meta::Meta, stored::Stored};
 
 /// One object changed. Objects are shared and immutable, and decoded when somebody asks.
 pub enum Change<T> {

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::Instrument;
 
 use crate::{
-    cache::{Core, Trouble},
+    core::{Core, Trouble},
     failure::{Failure, with_sources},
     ingest::Arrival,
     key::ObjectKey,
@@ -29,9 +29,6 @@ const PATIENCE: Duration = Duration::from_mins(2);
 
 /// A server that streams initial events and stops in the middle for so long does not know their end.
 const INITIAL_SILENCE: Duration = Duration::from_secs(20);
-
-/// When nothing has come for so long, fresh objects are packed.
-const QUIET: Duration = Duration::from_secs(1);
 
 /// Of an error response no more than this is read.
 const LONGEST_ERROR: usize = 1 << 20;
@@ -126,6 +123,7 @@ impl Driver {
                     page.push(piece).map_err(not_a_list)?;
                     page.items(|raw, found| self.stage(raw, found))
                         .map_err(not_a_list)?;
+                    self.core.fresh.room().await;
                     tokio::task::yield_now().await;
                 }
             }
@@ -204,6 +202,7 @@ impl Driver {
                 }
             }
             self.commit();
+            self.core.fresh.room().await;
             let silence = if synced {
                 deadline
             } else {
@@ -222,7 +221,7 @@ impl Driver {
                     return;
                 }
             };
-            if lines.push(&chunk).is_err() {
+            if lines.push(chunk).is_err() {
                 let failure = Failure::other("a line of the watch is too long to be an object");
                 self.core.trouble(&self.scope, Trouble::Watch(&failure));
                 self.take(&Input::StreamFailed(&failure));
@@ -231,24 +230,11 @@ impl Driver {
         }
     }
 
-    /// The next piece of the body, `None` at its end or at the deadline. Meanwhile, if nothing comes, what is fresh is
-    /// packed.
-    async fn chunk(&mut self, body: &mut Body, deadline: Instant) -> Option<Bytes> {
+    /// The next piece of the body, `None` at its end or at the deadline.
+    async fn chunk(&self, body: &mut Body, deadline: Instant) -> Option<Bytes> {
         loop {
-            let mut quiet = deadline.min(Instant::now() + QUIET);
-            let frame = loop {
-                match timeout_at(quiet, body.frame()).await {
-                    Ok(frame) => break frame,
-                    Err(_) if Instant::now() >= deadline => return None,
-                    Err(_) => {
-                        let more = self.core.ingest.lock().pack_some(PER_TURN);
-                        quiet = if more { Instant::now() } else { deadline };
-                        tokio::task::yield_now().await;
-                    }
-                }
-            };
-            let data = frame?.ok()?.into_data();
-            if let Ok(chunk) = data {
+            let frame = timeout_at(deadline, body.frame()).await.ok()??;
+            if let Ok(chunk) = frame.ok()?.into_data() {
                 self.core.stats.heard();
                 return Some(chunk);
             }

@@ -46,7 +46,7 @@ struct Form {
 
 #[derive(Clone)]
 pub(crate) enum Body {
-    Plain(Arc<[u8]>),
+    Plain(Arc<Vec<u8>>),
     Packed(Packed),
     Dropped,
 }
@@ -106,17 +106,17 @@ impl Entry {
     }
 
     /// The object's JSON; `None` if only a projection is kept.
-    pub(crate) fn text(&self) -> Option<Arc<[u8]>> {
+    pub(crate) fn text(&self) -> Option<Arc<Vec<u8>>> {
         let body = self.form.lock().body.clone();
         match body {
             Body::Plain(text) => Some(text),
-            Body::Packed(packed) => Some(packed.unpack().into()),
+            Body::Packed(packed) => Some(Arc::new(packed.unpack())),
             Body::Dropped => None,
         }
     }
 
     /// The JSON while it is fresh.
-    pub(crate) fn plain(&self) -> Option<Arc<[u8]>> {
+    pub(crate) fn plain(&self) -> Option<Arc<Vec<u8>>> {
         match &self.form.lock().body {
             Body::Plain(text) => Some(Arc::clone(text)),
             Body::Packed(_) | Body::Dropped => None,
@@ -124,7 +124,9 @@ impl Entry {
     }
 
     pub(crate) fn pack(&self, packed: Packed) {
-        self.form.lock().body = Body::Packed(packed);
+        let plain = std::mem::replace(&mut self.form.lock().body, Body::Packed(packed));
+        // Readers do not wait until it is freed.
+        drop(plain);
     }
 
     /// Bytes of JSON that it takes, plain or packed; 0 for a projection, whose size nobody knows.

@@ -118,7 +118,8 @@ impl From<&str> for Uid {
 /// Texts that many objects share are kept once. Owned by the writer.
 #[derive(Default)]
 pub(crate) struct Interner {
-    texts: HashSet<Arc<str>>,
+    texts: HashSet<Arc<str>, foldhash::fast::RandomState>,
+    scratch: String,
     /// Sweep when this many are kept.
     sweep_at: usize,
 }
@@ -140,17 +141,20 @@ impl Interner {
     pub(crate) fn meta(&mut self, found: &Scanned<'_>) -> Meta {
         let mut labels: Vec<_> = found.labels.iter().collect();
         labels.sort_unstable();
-        let text: String = labels
-            .iter()
-            .flat_map(|(name, value)| [name, "\0", value, "\0"])
-            .collect();
+        let mut text = std::mem::take(&mut self.scratch);
+        text.clear();
+        for part in labels.iter().flat_map(|(name, value)| [name, "\0", value, "\0"]) {
+            text.push_str(part);
+        }
+        let interned = self.intern(&text);
+        self.scratch = text;
         Meta {
             key: ObjectKey::namespaced(self.intern(&found.namespace), &*found.name),
             uid: Uid::from(&*found.uid),
             resource_version: found.resource_version.parse().unwrap_or_default(),
             generation: found.generation,
             deleting: found.deleting,
-            labels: self.intern(&text),
+            labels: interned,
             owners: found.owners.iter().map(|uid| Uid::from(&**uid)).collect(),
         }
     }

@@ -38,7 +38,7 @@ impl Report {
         let definitions = core.store.definitions();
         Self {
             kind: core.kind.clone(),
-            selection: shared.target.selection.clone(),
+            selection: shared.selection(),
             // Not the one that asks.
             users: Arc::strong_count(shared) - 1,
             resource_version: Arc::clone(&core.store.snapshot().resource_version),

@@ -17,7 +17,10 @@ pub(crate) enum Trouble {
 }
 
 /// Names and most values are no longer than this.
-const SHORT: usize = 24;
+const SHORT: usize = 32;
+
+/// As many bytes as are looked at together.
+const WORD: usize = 8;
 
 type Result<T> = std::result::Result<T, Trouble>;
 
@@ -77,20 +80,18 @@ impl<'a> Cursor<'a> {
         self.expect(b'"')?;
         let start = self.at;
         // Most strings are short: a call of the fast search costs more than it saves on them.
-        for (place, byte) in self.text[start..].iter().take(SHORT).enumerate() {
-            match byte {
-                b'"' => {
-                    self.at = start + place + 1;
-                    return Ok(&self.text[start..start + place]);
+        while self.at < start + SHORT
+            && let Some(word) = self.text.get(self.at..).and_then(<[u8]>::first_chunk::<WORD>)
+        {
+            match quote_or_escape(*word) {
+                None => self.at += WORD,
+                Some(place) if word[place] == b'"' => {
+                    self.at += place + 1;
+                    return Ok(&self.text[start..self.at - 1]);
                 }
-                b'\\' => {
-                    self.at = start + place;
-                    return self.rest_of_string(start);
-                }
-                _ => {}
+                Some(_) => break,
             }
         }
-        self.at = start + SHORT;
         self.rest_of_string(start)
     }
 
@@ -152,20 +153,28 @@ impl<'a> Cursor<'a> {
 
     /// Calls `act` with each member's name, standing at its value, which `act` must go over.
     pub(crate) fn members(&mut self, mut act: impl FnMut(&mut Self, &'a [u8]) -> Result<()>) -> Result<()> {
+        self.members_until(|cursor, name| act(cursor, name).map(|()| false))
+            .map(drop)
+    }
+
+    /// The same until `act` says that it has enough; whether it did.
+    fn members_until(&mut self, mut act: impl FnMut(&mut Self, &'a [u8]) -> Result<bool>) -> Result<bool> {
         self.expect(b'{')?;
         if self.peek()? == b'}' {
             self.at += 1;
-            return Ok(());
+            return Ok(false);
         }
         loop {
             let name = self.string()?;
             self.expect(b':')?;
-            act(self, name)?;
+            if act(self, name)? {
+                return Ok(true);
+            }
             match self.peek()? {
                 b',' => self.at += 1,
                 b'}' => {
                     self.at += 1;
-                    return Ok(());
+                    return Ok(false);
                 }
                 _ => return Err(Trouble::Malformed("a comma or the end of an object is expected")),
             }
@@ -203,14 +212,27 @@ impl<'a> Cursor<'a> {
 
     /// Goes over an object and reads its metadata.
     pub(crate) fn object(&mut self) -> Result<Scanned<'a>> {
+        self.read_object(None)
+    }
+
+    /// The same for an object that is known to end at `end`: what comes after its metadata is not looked at.
+    pub(crate) fn object_until(&mut self, end: usize) -> Result<Scanned<'a>> {
+        self.read_object(Some(end))
+    }
+
+    fn read_object(&mut self, end: Option<usize>) -> Result<Scanned<'a>> {
         let mut found = Scanned::default();
+        let mut has_metadata = false;
         let start = {
             self.peek()?;
             self.at
         };
-        self.members(|cursor, name| {
+        let enough = self.members_until(|cursor, name| {
             match name {
-                b"metadata" if cursor.peek()? == b'{' => metadata(cursor, &mut found, start)?,
+                b"metadata" if cursor.peek()? == b'{' => {
+                    metadata(cursor, &mut found, start)?;
+                    has_metadata = true;
+                }
                 b"kind" => found.kind = cursor.text_value()?,
                 b"apiVersion" => {
                     found.has_api_version = true;
@@ -218,10 +240,31 @@ impl<'a> Cursor<'a> {
                 }
                 _ => cursor.skip()?,
             }
-            Ok(())
+            Ok(end.is_some() && has_metadata && found.has_api_version && !found.kind.is_empty())
         })?;
+        if let Some(end) = end.filter(|_| enough) {
+            // Its last bracket must still come.
+            if self.at >= end {
+                return Err(Trouble::Incomplete);
+            }
+            self.at = end;
+        }
         Ok(found)
     }
+}
+
+/// Where the first quote or backslash is among some bytes.
+fn quote_or_escape(word: [u8; WORD]) -> Option<usize> {
+    const ONES: u64 = u64::from_le_bytes([1; WORD]);
+    const TOPS: u64 = u64::from_le_bytes([0x80; WORD]);
+    let word = u64::from_le_bytes(word);
+    // The top bit of each byte that is `byte`; a borrow may set more of them, but only above a true one.
+    let is = |byte: u8| {
+        let differing = word ^ (ONES * u64::from(byte));
+        differing.wrapping_sub(ONES) & !differing & TOPS
+    };
+    let found = is(b'"') | is(b'\\');
+    (found != 0).then(|| found.trailing_zeros() as usize / 8)
 }
 
 fn metadata<'a>(cursor: &mut Cursor<'a>, found: &mut Scanned<'a>, start: usize) -> Result<()> {
@@ -336,6 +379,21 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn quotes_and_escapes_are_found_where_they_are(word in prop::array::uniform8(prop_oneof![Just(b'"'), Just(b'\\'), any::<u8>(), Just(b'#'), Just(b'!')])) {
+            let expected = word.iter().position(|byte| matches!(byte, b'"' | b'\\'));
+            prop_assert_eq!(quote_or_escape(word), expected);
+        }
+
+        #[test]
+        fn a_string_ends_at_its_quote(text in "[a-z\"\\\\é]{0,80}", after in "[a-z\"]{0,9}") {
+            let json = Value::String(text).to_string();
+            let all = format!("{json}{after}");
+            let mut cursor = Cursor::new(all.as_bytes());
+            prop_assert_eq!(cursor.string(), Ok(&json.as_bytes()[1..json.len() - 1]));
+            prop_assert_eq!(cursor.at, json.len());
+        }
+
         /// Cutting `managedFields` out of the text is the same as removing it from the value.
         #[test]
         fn managed_fields_are_cut_out_exactly(before in 0..3_usize, after in 0..3_usize, spaces in "[ \n]{0,2}") {

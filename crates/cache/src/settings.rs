@@ -135,5 +135,7 @@ impl Default for Keeping {
 }
 
 pub(crate) fn decode<K: Cacheable>(text: &[u8]) -> Result<K, String> {
-    serde_json::from_slice(text).map_err(|error| error.to_string())
+    // Checked once as a whole, which is cheaper than text by text.
+    let text = std::str::from_utf8(text).map_err(|error| error.to_string())?;
+    serde_json::from_str(text).map_err(|error| error.to_string())
 }

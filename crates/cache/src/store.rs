@@ -66,6 +66,12 @@ struct Position {
     complete: bool,
 }
 
+impl Position {
+    fn version(&self) -> u64 {
+        self.resource_version.parse().unwrap_or_default()
+    }
+}
+
 impl Store {
     pub(crate) fn new() -> Self {
         let writer = Writer {
@@ -109,13 +115,11 @@ impl Store {
     pub(crate) fn subscribe(&self) -> Arc<Buffer> {
         let buffer = Arc::new(Buffer::new());
         let mut writer = self.writer.lock();
-        for entry in self.snapshot().objects.iter() {
-            buffer.push(RawChange::Applied {
-                old: None,
-                new: Arc::clone(entry),
-                initial: true,
-            });
-        }
+        buffer.push(self.snapshot().objects.iter().map(|entry| RawChange::Applied {
+            old: None,
+            new: Arc::clone(entry),
+            initial: true,
+        }));
         if writer.is_complete() {
             buffer.initial_complete();
         }
@@ -264,11 +268,29 @@ impl Store {
         }
     }
 
+    /// Whether reads reflect this version of an object that somebody wrote; `outside`: it belongs elsewhere, and has
+    /// only to be gone. True also where nobody can read: there is no watch that tells of it, or it is not complete.
+    pub(crate) fn reflects(&self, key: &ObjectKey, version: u64, outside: bool) -> bool {
+        let writer = self.writer.lock();
+        let snapshot = self.snapshot();
+        let shown = match snapshot.objects.get(key) {
+            Some(known) => known.meta.resource_version >= version,
+            None => outside,
+        };
+        shown
+            || writer.closed
+            || writer
+                .position(key)
+                .is_none_or(|position| !position.complete || position.version() >= version)
+    }
+
     /// No change will come any more.
     pub(crate) fn close(&self) {
         let mut writer = self.writer.lock();
         writer.closed = true;
         writer.each(Buffer::close);
+        drop(writer);
+        self.written.send_replace(());
     }
 
     /// Subscribers, changes that they have not taken, own writes that are not confirmed.
@@ -371,11 +393,9 @@ impl<'a> Writing<'a> {
             self.store.written.send_replace(());
         }
         let changes = self.changes;
-        self.writer.each(|buffer| {
-            for change in &changes {
-                buffer.push(change.clone());
-            }
-        });
+        if !changes.is_empty() {
+            self.writer.each(|buffer| buffer.push(changes.iter().cloned()));
+        }
     }
 }
 
@@ -386,15 +406,15 @@ impl Writer {
 
     /// How far the watch has come that tells of this key; `None` if there is none.
     fn covers(&self, key: &ObjectKey) -> Option<u64> {
-        let position = self.scopes.get("").or_else(|| self.scopes.get(&key.namespace))?;
-        Some(position.resource_version.parse().unwrap_or_default())
+        self.position(key).map(Position::version)
+    }
+
+    fn position(&self, key: &ObjectKey) -> Option<&Position> {
+        self.scopes.get("").or_else(|| self.scopes.get(&key.namespace))
     }
 
     fn oldest_version(&self) -> Arc<str> {
-        let oldest = self
-            .scopes
-            .values()
-            .min_by_key(|position| position.resource_version.parse::<u64>().unwrap_or_default());
+        let oldest = self.scopes.values().min_by_key(|position| position.version());
         oldest
             .map(|position| Arc::clone(&position.resource_version))
             .unwrap_or_default()

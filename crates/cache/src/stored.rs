@@ -8,7 +8,7 @@ use std::{
 use kube::Resource;
 
 use crate::{
-    cache::{Core, Trouble},
+    core::{Core, Trouble},
     entry::{Body, Decode, Entry, weight_of},
     ingest::Broken,
     key::ObjectKey,

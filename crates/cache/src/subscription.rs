@@ -16,8 +16,8 @@ use tokio::{
 };
 
 use crate::{
-    cache::Core,
     change::{Change, RawChange},
+    core::Core,
     entry::{Decode, Entry},
     key::ObjectKey,
 };
@@ -169,7 +169,7 @@ struct State {
     /// In order of arrival of the oldest change that each one stands for.
     pending: BTreeMap<u64, RawChange>,
     /// Where each key is in `pending`; the two always hold the same keys.
-    position: HashMap<ObjectKey, u64>,
+    position: HashMap<ObjectKey, u64, foldhash::fast::RandomState>,
     next: u64,
     /// Everything pending below this belongs to the initial objects. `None` before the store is complete.
     initial_below: Option<u64>,
@@ -186,7 +186,7 @@ impl Buffer {
     pub(crate) fn new() -> Self {
         let state = State {
             pending: BTreeMap::new(),
-            position: HashMap::new(),
+            position: HashMap::default(),
             next: 0,
             initial_below: None,
             closed: false,
@@ -198,22 +198,13 @@ impl Buffer {
         }
     }
 
-    pub(crate) fn push(&self, change: RawChange) {
+    /// Takes changes in their order. Whoever waits for one is woken once for all of them.
+    pub(crate) fn push(&self, changes: impl IntoIterator<Item = RawChange>) {
         let mut state = self.state.lock();
-        let state = &mut *state;
-        if let Some(at) = state.position.get(change.key()) {
-            let earlier = state
-                .pending
-                .remove(at)
-                .expect("a position points at a pending change");
-            let (at, key) = (*at, change.key().clone());
-            match earlier.followed_by(change) {
-                Some(change) => drop(state.pending.insert(at, change)),
-                None => drop(state.position.remove(&key)),
-            }
-        } else {
-            state.add(change);
+        for change in changes {
+            state.push(change);
         }
+        drop(state);
         self.changed.notify_one();
     }
 
@@ -270,6 +261,21 @@ impl Buffer {
 }
 
 impl State {
+    fn push(&mut self, change: RawChange) {
+        let Some(at) = self.position.get(change.key()).copied() else {
+            return self.add(change);
+        };
+        let earlier = self
+            .pending
+            .remove(&at)
+            .expect("a position points at a pending change");
+        let key = change.key().clone();
+        match earlier.followed_by(change) {
+            Some(change) => drop(self.pending.insert(at, change)),
+            None => drop(self.position.remove(&key)),
+        }
+    }
+
     fn add(&mut self, change: RawChange) {
         self.position.insert(change.key().clone(), self.next);
         self.pending.insert(self.next, change);

@@ -15,8 +15,11 @@ use crate::{
 /// Where a kind's list is, and which part of it is wanted.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
-    /// The group and version, for example `/api/v1`.
-    pub(crate) prefix: String,
+    /// The group and version as a path, for example `/api/v1`.
+    prefix: String,
+    /// Empty for the core group.
+    pub(crate) group: String,
+    pub(crate) version: String,
     /// For example `pods`.
     pub(crate) plural: String,
     pub(crate) selection: Selection,
@@ -34,6 +37,8 @@ impl Target {
         let (prefix, plural) = path.rsplit_once('/').unwrap_or(("", &path));
         Self {
             prefix: prefix.to_owned(),
+            group: K::group(dynamic).into_owned(),
+            version: K::version(dynamic).into_owned(),
             plural: plural.to_owned(),
             selection: selection.clone(),
             cluster_scoped: is_cluster_scoped::<K>(),

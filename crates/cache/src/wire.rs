@@ -180,7 +180,12 @@ pub(crate) enum Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
+    /// Reads a line as far as it is needed. A server writes the type first and nothing after the object, so that the
+    /// object ends before the line's last bracket; of one that is written so, what comes after its metadata is not
+    /// looked at.
     pub(crate) fn parse(line: &'a [u8]) -> Result<Self, String> {
+        let line = line.trim_ascii_end();
+        let end = line.ends_with(b"}}").then(|| line.len() - 1);
         let mut cursor = Cursor::new(line);
         let (mut sort, mut object) = (None, None);
         let scanned = cursor.members(|cursor, name| {
@@ -188,7 +193,10 @@ impl<'a> Frame<'a> {
                 b"type" => sort = Some(cursor.text_value()?),
                 b"object" if cursor.peek()? == b'{' => {
                     let start = cursor.at;
-                    let found = cursor.object()?;
+                    let found = match end {
+                        Some(end) if sort.is_some() => cursor.object_until(end)?,
+                        _ => cursor.object()?,
+                    };
                     object = Some((&cursor.text[start..cursor.at], found));
                 }
                 _ => cursor.skip()?,
@@ -221,12 +229,13 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Cuts a stream of chunks into lines. Each byte is looked at once.
+/// Cuts a stream of chunks into lines. Each byte is looked at once, and a line that comes in one chunk is not copied.
 #[derive(Default)]
 pub(crate) struct Lines {
-    buffer: BytesMut,
-    /// No newline before this.
-    searched: usize,
+    /// The beginning of a line whose end has not come.
+    begun: BytesMut,
+    /// What came last, as far as it was not taken.
+    chunk: Bytes,
 }
 
 /// A line grew beyond what can be an object.
@@ -234,24 +243,30 @@ pub(crate) struct Lines {
 pub(crate) struct LineTooLong;
 
 impl Lines {
-    pub(crate) fn push(&mut self, chunk: &[u8]) -> Result<(), LineTooLong> {
-        if self.buffer.len() + chunk.len() > LONGEST {
+    /// Takes the next chunk, after [`next`](Self::next) has given all lines of the one before.
+    pub(crate) fn push(&mut self, chunk: Bytes) -> Result<(), LineTooLong> {
+        debug_assert!(self.chunk.is_empty(), "lines would be lost");
+        if self.begun.len() + chunk.len() > LONGEST {
             return Err(LineTooLong);
         }
-        self.buffer.extend_from_slice(chunk);
+        self.chunk = chunk;
         Ok(())
     }
 
     /// The next complete line that is not blank.
     pub(crate) fn next(&mut self) -> Option<Bytes> {
         loop {
-            let Some(at) = memchr(b'\n', &self.buffer[self.searched..]) else {
-                self.searched = self.buffer.len();
+            let Some(at) = memchr(b'\n', &self.chunk) else {
+                self.begun.extend_from_slice(&self.chunk);
+                self.chunk.clear();
                 return None;
             };
-            let line = self.buffer.split_to(self.searched + at).freeze();
-            self.buffer.advance(1);
-            self.searched = 0;
+            let mut line = self.chunk.split_to(at);
+            self.chunk.advance(1);
+            if !self.begun.is_empty() {
+                self.begun.extend_from_slice(&line);
+                line = self.begun.split().freeze();
+            }
             if !line.trim_ascii().is_empty() {
                 return Some(line);
             }
@@ -320,13 +335,52 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_frame_is_the_same_in_whatever_order_it_is_written() {
+        let (sort, metadata) = (
+            r#""type":"MODIFIED""#,
+            r#""metadata":{"name":"a","managedFields":[{}]}"#,
+        );
+        let rest = r#""spec":{"metadata":{"name":"b"},"text":"}}\\\"{"}"#;
+        let head = r#""kind":"K","apiVersion":"v1""#;
+        let objects = [
+            format!("{{{head},{metadata},{rest}}}"),
+            format!("{{{rest},{head},{metadata}}}"),
+            format!("{{{metadata},{rest},{head}}}"),
+            format!("{{{head},{metadata}}}"),
+            format!("{{{metadata}}}"),
+        ];
+        for object in objects {
+            for line in [
+                format!(r#"{{{sort},"object":{object}}}"#),
+                format!(r#"{{{sort},"object":{object} }} "#),
+                format!(r#"{{"object":{object},{sort}}}"#),
+            ] {
+                let Ok(Frame::Event(Event::Modified, raw, found)) = Frame::parse(line.as_bytes()) else {
+                    panic!("an event: {line}")
+                };
+                assert_eq!(raw, object.as_bytes(), "{line}");
+                assert_eq!(found.name, "a", "{line}");
+                let cut = found.managed_fields.expect("they are there");
+                assert_eq!(&raw[cut], br#","managedFields":[{}]"#, "{line}");
+            }
+        }
+        for wrong in [
+            r#"{"type":"MODIFIED","object":{"kind":"K","apiVersion":"v1","metadata":{"name":"a"#,
+            r#"{"type":"MODIFIED","object":{"kind":"K","apiVersion":"v1","metadata":{"name":"a"}}"#,
+            r#"{"type":"MODIFIED","object":{"kind":"K","apiVersion":"v1","metadata":{"name":"a"},"spec":{"#,
+        ] {
+            assert!(Frame::parse(wrong.as_bytes()).is_err(), "{wrong}");
+        }
+    }
+
     proptest! {
         #[test]
         fn lines_do_not_depend_on_how_they_were_cut(lines in prop::collection::vec("[a-z ]{0,9}", 0..8), cut in 1..7_usize) {
             let text: String = lines.iter().flat_map(|line| [line, "\n"]).collect();
             let (mut cutter, mut found) = (Lines::default(), Vec::new());
             for chunk in text.as_bytes().chunks(cut) {
-                cutter.push(chunk).expect("short");
+                cutter.push(Bytes::copy_from_slice(chunk)).expect("short");
                 while let Some(line) = cutter.next() {
                     found.push(String::from_utf8(line.to_vec()).expect("text"));
                 }

@@ -4,34 +4,42 @@
 //! ```text
 //!   reconcile ──► Client ──► Recording ──► the server
 //!                               │ answer to a write
-//!                               └──► Store::wrote, Store::deleted   (own.rs: until the watch has come that far)
+//!                               ├──► Store::wrote, Store::deleted   (own.rs: until the watch has come that far)
+//!                               └──► or, where it has another shape than what is cached, wait for the watch
 //! ```
 
 use std::{
     future::Future,
     pin::Pin,
-    sync::Weak,
+    sync::{Arc, Weak},
     task::{Context, Poll},
+    time::Duration,
 };
 
+use bytes::Bytes;
 use http::{Method, Request, Response, Uri};
 use http_body_util::BodyExt;
 use kube::{Client, client::Body, core::Status};
 use parking_lot::Mutex;
 use serde::Deserialize;
+use tokio::time::timeout;
 use tower::Service;
+use windlass_rights::{Access, Object};
 
 use crate::{
     cache::Shared,
     caches::State,
     ingest::Arrival,
     key::ObjectKey,
-    meta::{Meta, Uid},
+    meta::{Interner, Meta, Uid},
     query::Fields,
     scan::{Cursor, Scanned},
     selector::labels_match,
     wire::Page,
 };
+
+/// How long a write is held back until the watch has told of it, where its answer cannot be put into a cache.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A client that records what it writes.
 pub(crate) fn recording(client: Client, caches: Weak<Mutex<State>>) -> Client {
@@ -65,9 +73,7 @@ impl Service<Request<Body>> for Recording {
             let body = body.collect().await?.to_bytes();
             if let Some(caches) = caches.upgrade() {
                 let shared = caches.lock().in_use();
-                for shared in shared.iter().filter(|shared| write.concerns(shared)) {
-                    write.tell(shared, &body);
-                }
+                write.show(&shared, &body).await;
             }
             Ok(Response::from_parts(parts, Body::from(body)))
         })
@@ -77,7 +83,8 @@ impl Service<Request<Body>> for Recording {
 /// A request that changes something.
 #[derive(Debug, PartialEq, Eq)]
 struct Write {
-    prefix: String,
+    group: String,
+    version: String,
     plural: String,
     namespace: String,
     /// Empty for a create and for the deletion of many.
@@ -91,44 +98,66 @@ impl Write {
         let is_rehearsal = query
             .into_iter()
             .any(|(name, value)| name == "dryRun" && !value.is_empty());
-        let writes = [Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
-        if !writes.contains(method) || is_rehearsal {
-            return None;
-        }
-        let parts: Vec<_> = uri.path().split('/').filter(|part| !part.is_empty()).collect();
-        let split = match parts.first() {
-            Some(&"api") => 2,
-            Some(&"apis") => 3,
+        let Access { verb, object } = Access::of(method, uri.path(), uri.query());
+        let delete = match verb.as_str() {
+            "create" | "update" | "patch" => false,
+            "delete" | "deletecollection" => true,
             _ => return None,
         };
-        let (prefix, rest) = parts.split_at_checked(split)?;
-        let (namespace, rest) = match rest {
-            ["namespaces", _] | ["namespaces", _, "status" | "finalize"] => ("", rest),
-            ["namespaces", namespace, rest @ ..] => (*namespace, rest),
-            _ => ("", rest),
+        let Object::Resource {
+            group,
+            version,
+            resource,
+            subresource,
+            namespace,
+            name,
+        } = object
+        else {
+            return None;
         };
-        let (plural, rest) = rest.split_first()?;
+        // What is behind a proxy is no business of the API's.
+        if is_rehearsal || subresource == "proxy" {
+            return None;
+        }
+        // To an authoriser a namespace is in itself.
+        let is_namespace = group.is_empty() && resource == "namespaces";
         Some(Self {
-            prefix: format!("/{}", prefix.join("/")),
-            plural: (*plural).to_owned(),
-            namespace: namespace.to_owned(),
-            name: rest.first().copied().unwrap_or_default().to_owned(),
-            delete: method == Method::DELETE,
+            namespace: if is_namespace { String::new() } else { namespace },
+            group,
+            version,
+            plural: resource,
+            name,
+            delete,
         })
     }
 
-    fn concerns(&self, shared: &Shared) -> bool {
-        shared.target.prefix == self.prefix && shared.target.plural == self.plural
+    /// Makes the server's answer visible in the caches that it concerns.
+    async fn show(&self, caches: &[Arc<Shared>], body: &Bytes) {
+        let concerned = caches
+            .iter()
+            .filter(|shared| shared.target.group == self.group && shared.target.plural == self.plural);
+        for shared in concerned {
+            let mut unseen = Vec::new();
+            self.tell(shared, body, &mut unseen);
+            for unseen in unseen {
+                if timeout(PATIENCE, unseen.comes(shared)).await.is_err() {
+                    tracing::warn!(
+                        kind = %shared.core.kind, key = %unseen.key, version = self.version,
+                        "the watch does not tell of a write; it is not in the cache yet"
+                    );
+                    break;
+                }
+            }
+        }
     }
 
-    /// Puts the server's answer into a store.
-    fn tell(&self, shared: &Shared, body: &[u8]) {
-        let mut cursor = Cursor::new(body);
-        let Ok(found) = cursor.object() else { return };
+    /// Puts the server's answer into a store; what cannot be put there is added to `unseen`.
+    fn tell(&self, shared: &Shared, body: &[u8], unseen: &mut Vec<Unseen>) {
+        let Ok(found) = Cursor::new(body).object() else {
+            return;
+        };
         let kind = &shared.core.kind.kind;
-        if found.kind == *kind {
-            self.tell_object(shared, body, &found);
-        } else if self.delete && found.kind == "Status" {
+        if self.delete && found.kind == "Status" {
             let status = serde_json::from_slice::<Status>(body).ok();
             if let Some(details) = status.and_then(|status| status.details)
                 && !details.uid.is_empty()
@@ -141,20 +170,67 @@ impl Write {
             let mut page = Page::default();
             // A list that cannot be read tells nothing; the watch will.
             let _ = page.push(body);
-            let _ = page.finish(|raw, found| self.tell_object(shared, raw, found));
+            let _ = page.finish(|raw, found| self.tell_object(shared, raw, found, unseen));
+        } else {
+            self.tell_object(shared, body, &found, unseen);
         }
     }
 
-    fn tell_object(&self, shared: &Shared, raw: &[u8], found: &Scanned<'_>) {
-        if self.delete && is_gone(raw) {
+    fn tell_object(&self, shared: &Shared, raw: &[u8], found: &Scanned<'_>, unseen: &mut Vec<Unseen>) {
+        let target = &shared.target;
+        // Items of a list do not say.
+        let is_of_kind = found.kind.is_empty() || *found.kind == *shared.core.kind.kind;
+        if self.delete && is_of_kind && is_gone(raw) {
             let key = ObjectKey::namespaced(&*found.namespace, &*found.name);
             return shared.core.store.deleted(&key, Uid::from(&*found.uid));
+        }
+        if !is_of_kind || self.version != target.version {
+            unseen.extend(Unseen::of(shared, found, is_of_kind));
+            return;
         }
         let arrival = shared.core.ingest.lock().take(raw, found);
         if let Arrival::Object(entry) = arrival
             && let Some(selected) = is_selected(shared, &entry.meta, raw)
         {
             shared.core.store.wrote(entry, selected);
+        }
+    }
+}
+
+/// A state that was written and whose shape is not the cached one: another version of the API, or a part of the object
+/// such as its scale. Only the watch can tell of it.
+struct Unseen {
+    key: ObjectKey,
+    resource_version: u64,
+    /// It is known that the cache will not have it.
+    outside: bool,
+}
+
+impl Unseen {
+    /// `None` if the answer does not say which state of which object it shows.
+    fn of(shared: &Shared, found: &Scanned<'_>, is_of_kind: bool) -> Option<Self> {
+        let meta = Interner::default().meta(found);
+        if meta.key.name.is_empty() || meta.resource_version == 0 {
+            return None;
+        }
+        // Labels are the same in every version; fields need not be, and a part has its own.
+        let selector = shared.target.selection.labels.as_deref().filter(|_| is_of_kind);
+        let outside = selector.and_then(|selector| labels_match(selector, &meta)) == Some(false);
+        Some(Self {
+            key: meta.key,
+            resource_version: meta.resource_version,
+            outside,
+        })
+    }
+
+    /// Waits until reads reflect it.
+    async fn comes(&self, shared: &Shared) {
+        let store = &shared.core.store;
+        let mut written = store.written();
+        while !store.reflects(&self.key, self.resource_version, self.outside) {
+            if written.changed().await.is_err() {
+                return;
+            }
         }
     }
 }
@@ -202,7 +278,7 @@ mod tests {
     fn write(method: &Method, uri: &str) -> Option<(String, String)> {
         let write = Write::of(method, &uri.parse().expect("a path"))?;
         Some((
-            format!("{}/{}", write.prefix, write.plural),
+            format!("{}/{}/{}", write.group, write.version, write.plural),
             format!("{}/{}", write.namespace, write.name),
         ))
     }
@@ -210,19 +286,19 @@ mod tests {
     #[test]
     fn a_path_says_what_is_written() {
         let cases = [
-            ("/api/v1/namespaces/n/configmaps/a", "/api/v1/configmaps", "n/a"),
-            ("/api/v1/namespaces/n/pods", "/api/v1/pods", "n/"),
+            ("/api/v1/namespaces/n/configmaps/a", "/v1/configmaps", "n/a"),
+            ("/api/v1/namespaces/n/pods", "/v1/pods", "n/"),
             (
                 "/api/v1/namespaces/n/pods/p/status?fieldManager=x",
-                "/api/v1/pods",
+                "/v1/pods",
                 "n/p",
             ),
-            ("/api/v1/namespaces/n", "/api/v1/namespaces", "/n"),
-            ("/api/v1/namespaces/n/finalize", "/api/v1/namespaces", "/n"),
-            ("/api/v1/nodes/x", "/api/v1/nodes", "/x"),
+            ("/api/v1/namespaces/n", "/v1/namespaces", "/n"),
+            ("/api/v1/namespaces/n/finalize", "/v1/namespaces", "/n"),
+            ("/api/v1/nodes/x", "/v1/nodes", "/x"),
             (
                 "/apis/apps/v1/namespaces/n/deployments/d",
-                "/apis/apps/v1/deployments",
+                "apps/v1/deployments",
                 "n/d",
             ),
         ];
@@ -235,8 +311,51 @@ mod tests {
         }
         assert_eq!(write(&Method::GET, "/api/v1/nodes/x"), None);
         assert_eq!(write(&Method::POST, "/api/v1/nodes?dryRun=All"), None);
+        assert_eq!(write(&Method::POST, "/api/v1/nodes/x/proxy/a"), None);
         assert_eq!(write(&Method::POST, "/version"), None);
         assert_eq!(write(&Method::POST, "/apis/apps"), None);
+    }
+
+    /// A server whose watches say nothing.
+    async fn silent(request: Request<Body>) -> Result<Response<Body>, std::convert::Infallible> {
+        let query = request.uri().query().unwrap_or_default();
+        let answer = if query.contains("sendInitialEvents") {
+            Response::builder()
+                .status(422)
+                .body(Body::empty())
+                .expect("an answer")
+        } else if query.contains("watch") {
+            std::future::pending().await
+        } else if request.method() == Method::GET {
+            let empty = r#"{"metadata":{"resourceVersion":"5"},"items":[]}"#;
+            Response::new(Body::from(empty.as_bytes().to_vec()))
+        } else {
+            let written = r#"{"kind":"HorizontalPodAutoscaler","apiVersion":"autoscaling/v1","metadata":{"namespace":"n","name":"a","resourceVersion":"6"}}"#;
+            Response::new(Body::from(written.as_bytes().to_vec()))
+        };
+        Ok(answer)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_in_another_version_waits_no_longer_than_its_deadline() {
+        use k8s_openapi::api::autoscaling::{v1, v2};
+
+        let caches = crate::Caches::new(Client::new(tower::service_fn(silent), "n"));
+        let cache = caches.get::<v2::HorizontalPodAutoscaler>(&crate::Selection::all());
+        cache.synced(PATIENCE).await.expect("an empty list");
+        let api = kube::Api::<v1::HorizontalPodAutoscaler>::namespaced(caches.client().clone(), "n");
+        let start = tokio::time::Instant::now();
+        let object = v1::HorizontalPodAutoscaler::default();
+        api.create(&kube::api::PostParams::default(), &object)
+            .await
+            .expect("the server took it");
+        assert_eq!(start.elapsed().as_secs(), PATIENCE.as_secs());
+        cache.close().await;
+        let start = tokio::time::Instant::now();
+        api.create(&kube::api::PostParams::default(), &object)
+            .await
+            .expect("the server took it");
+        assert!(start.elapsed() < PATIENCE, "nobody can tell of it");
     }
 
     #[test]

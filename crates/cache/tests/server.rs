@@ -4,7 +4,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::Context as _;
 use k8s_openapi::{
-    api::core::v1::ConfigMap, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+    api::{apps::v1::Deployment, core::v1::ConfigMap},
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
     Api, ResourceExt,
@@ -23,6 +24,7 @@ suite!("cache";
     a_selection_is_the_servers,
     a_kind_is_followed_from_its_installation_to_its_end,
     own_writes_are_seen_by_the_next_read,
+    own_writes_in_another_shape_are_seen_by_the_next_read,
     own_writes_move_objects_into_and_out_of_a_selection,
     an_object_that_waits_for_its_finalizer_stays,
 );
@@ -216,6 +218,82 @@ async fn own_writes_are_seen_by_the_next_read(ctx: Context) -> anyhow::Result<()
             .is_none(),
         "another namespace"
     );
+    Ok(())
+}
+
+/// 191: a write through another version of the API, and one to a part of an object.
+async fn own_writes_in_another_shape_are_seen_by_the_next_read(ctx: Context) -> anyhow::Result<()> {
+    let group = format!("{}.windlass.test", ctx.namespace());
+    let resource = |version: &str| ApiResource::from_gvk(&GroupVersionKind::gvk(&group, version, "Widget"));
+    let (alpha, stable) = (resource("v1alpha1"), resource("v1"));
+    let mut definition = widget_definition(&group);
+    let mut version = definition.spec.versions[0].clone();
+    (version.name, version.storage) = ("v1alpha1".to_owned(), false);
+    definition.spec.versions.push(version);
+    for version in &mut definition.spec.versions {
+        let schema = version
+            .schema
+            .as_mut()
+            .and_then(|schema| schema.open_api_v3_schema.as_mut());
+        schema.context("a schema")?.x_kubernetes_preserve_unknown_fields = Some(true);
+    }
+    Api::<CustomResourceDefinition>::all(ctx.client())
+        .create(&PostParams::default(), &definition)
+        .await?;
+
+    let caches = Caches::new(ctx.client());
+    let here = Selection::all().namespace(ctx.namespace());
+    let lister = caches
+        .get_dynamic::<DynamicObject>(&stable, &here)
+        .synced(DEADLINE)
+        .await?;
+    let widgets = Api::<DynamicObject>::namespaced_with(caches.client().clone(), ctx.namespace(), &alpha);
+    for round in 0..20 {
+        let name = format!("w-{round}");
+        let read = || lister.get(&ObjectKey::namespaced(ctx.namespace(), name.as_str()));
+        let object = DynamicObject::new(&name, &alpha).data(json!({ "spec": { "size": 1 } }));
+        widgets.create(&PostParams::default(), &object).await?;
+        let created = read().context("created")?;
+        let types = created.types.as_ref().context("types")?;
+        assert_eq!(
+            types.api_version,
+            format!("{group}/v1"),
+            "it is read as it is cached"
+        );
+        let patch = Patch::Merge(json!({ "spec": { "size": 2 } }));
+        widgets.patch(&name, &PatchParams::default(), &patch).await?;
+        assert_eq!(
+            read().context("patched")?.data["spec"]["size"],
+            2,
+            "round {round}"
+        );
+        widgets.delete(&name, &DeleteParams::default()).await?;
+        assert!(read().is_none(), "deleted");
+    }
+
+    let lister = caches.get::<Deployment>(&here).synced(DEADLINE).await?;
+    let deployments = Api::<Deployment>::namespaced(caches.client().clone(), ctx.namespace());
+    let deployment = serde_json::from_value(json!({
+        "metadata": { "name": "d" },
+        "spec": {
+            "replicas": 0,
+            "selector": { "matchLabels": { "app": "d" } },
+            "template": {
+                "metadata": { "labels": { "app": "d" } },
+                "spec": { "containers": [{ "name": "c", "image": "registry.example.com/c:1" }] },
+            },
+        },
+    }))?;
+    deployments.create(&PostParams::default(), &deployment).await?;
+    for replicas in 1..10 {
+        let patch = Patch::Merge(json!({ "spec": { "replicas": replicas } }));
+        deployments
+            .patch_scale("d", &PatchParams::default(), &patch)
+            .await?;
+        let read = lister.get(&ObjectKey::namespaced(ctx.namespace(), "d"));
+        let spec = read.and_then(|deployment| deployment.spec.clone());
+        assert_eq!(spec.and_then(|spec| spec.replicas), Some(replicas));
+    }
     Ok(())
 }
 

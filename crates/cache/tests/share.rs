@@ -195,6 +195,31 @@ async fn namespaces_come_and_go_while_the_cache_runs() {
     assert_eq!((lister.len(), server.watches()), (0, 0));
 }
 
+#[tokio::test(start_paused = true)]
+async fn who_asks_for_namespaces_gets_them_whatever_became_of_others_set() {
+    let server = Server::with(&[IN_A, IN_B]);
+    put(&server, IN_A, "a", "one");
+    put(&server, IN_B, "b", "two");
+    let caches = Caches::new(server.client());
+    let both = Selection::all().namespaces(["a", "b"]);
+    let first = caches.get::<ConfigMap>(&both);
+    first.synced(SOON).await.expect("the server is well");
+    first.set_namespaces(["a"]);
+    let second = caches.get::<ConfigMap>(&both);
+    let second = second.synced(SOON).await.expect("the server is well");
+    assert_eq!(second.len(), 2);
+    let third = caches.get::<ConfigMap>(&Selection::all().namespaces(["a"]));
+    third.synced(SOON).await.expect("it is the first");
+    settle().await;
+    assert_eq!(server.watches(), 3, "one of the first, two of the second");
+    let reports: Vec<_> = caches
+        .reports()
+        .iter()
+        .map(|report| report.selection.to_string())
+        .collect();
+    assert_eq!(reports, ["namespaces a+b", "namespaces a"]);
+}
+
 /// 93: the wait for a set names each namespace that is missing.
 #[tokio::test(start_paused = true)]
 async fn the_wait_for_several_namespaces_names_those_that_are_missing() {

@@ -40,8 +40,8 @@ impl Authority {
         }
     }
 
-    /// For a server on the loopback interface that pods would know as `kubernetes.default.svc`.
-    pub(crate) fn server(&self, service_ip: Ipv4Addr) -> Result<Identity, Error> {
+    /// For a server on these addresses and the loopback interface that pods would know as `kubernetes.default.svc`.
+    pub(crate) fn server(&self, addresses: &[IpAddr]) -> Result<Identity, Error> {
         let mut params = named("kube-apiserver");
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         for name in [
@@ -52,8 +52,8 @@ impl Authority {
         ] {
             params.subject_alt_names.push(SanType::DnsName(name.try_into()?));
         }
-        for ip in [Ipv4Addr::LOCALHOST, service_ip] {
-            params.subject_alt_names.push(SanType::IpAddress(IpAddr::V4(ip)));
+        for ip in [IpAddr::V4(Ipv4Addr::LOCALHOST)].iter().chain(addresses) {
+            params.subject_alt_names.push(SanType::IpAddress(*ip));
         }
         let key = KeyPair::generate()?;
         Ok(Identity {

@@ -12,7 +12,7 @@ use std::{
 use kube::{Client, config::Kubeconfig};
 
 use crate::{
-    Error,
+    Error, Nodes,
     embedded::{Embedded, InProcess},
     existing::{Connection, Existing},
     kubeconfig,
@@ -126,6 +126,15 @@ impl Cluster {
     pub fn logs(&self) -> Option<windlass_apiserver::Logs> {
         match &self.running {
             Running::Embedded(in_process) => Some(in_process.logs()),
+            Running::Real(_) | Running::Existing(_) => None,
+        }
+    }
+
+    /// The simulated nodes of an embedded cluster, to reboot, hang or add some. `None` on other clusters, and on an
+    /// embedded one without [`controllers`](Embedded::controllers).
+    pub fn nodes(&self) -> Option<Nodes> {
+        match &self.running {
+            Running::Embedded(in_process) => Some(Nodes::new(in_process.machines()?, self.client())),
             Running::Real(_) | Running::Existing(_) => None,
         }
     }

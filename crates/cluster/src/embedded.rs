@@ -1,7 +1,7 @@
 //! The embedded backend: an API server inside this process.
 
 use std::{
-    net::{Ipv4Addr, TcpListener},
+    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, OnceLock},
 };
@@ -15,7 +15,7 @@ use windlass_rights::Recorder;
 
 use crate::{
     Cluster, Error,
-    alive::{Alive, Settings},
+    alive::{Alive, Settings, nodes::Machines},
     authority::Authority,
     cluster::Running,
     kubeconfig,
@@ -32,7 +32,7 @@ const ADMINISTRATOR: (&str, &str) = ("admin", "system:masters");
 #[derive(Clone, Debug, Default)]
 #[must_use = "nothing runs before `start`"]
 pub struct Embedded {
-    port: Option<u16>,
+    address: Option<SocketAddr>,
     seed: Option<u64>,
     open: bool,
     tokens: Vec<StaticToken>,
@@ -63,8 +63,14 @@ impl Embedded {
     }
 
     /// The port of 127.0.0.1 on which [`Cluster::kubeconfig`] serves. Default: a free one.
-    pub fn port(mut self, port: u16) -> Self {
-        self.port = Some(port);
+    pub fn port(self, port: u16) -> Self {
+        self.listen((Ipv4Addr::LOCALHOST, port).into())
+    }
+
+    /// The address on which [`Cluster::kubeconfig`] serves; port 0 is a free one. Beyond 127.0.0.1 others can reach it,
+    /// who need a certificate or token all the same. Default: a free port of 127.0.0.1.
+    pub fn listen(mut self, address: SocketAddr) -> Self {
+        self.address = Some(address);
         self
     }
 
@@ -126,11 +132,22 @@ impl Embedded {
                 server: "the embedded API server".to_owned(),
                 source: Box::new(source),
             })?;
-        let alive = self.alive.map(|settings| Alive::start(client.clone(), &settings));
+        let (mut authority, mut alive) = (None, None);
+        if let Some(mut settings) = self.alive {
+            // Pods are told whom to trust, so that the socket must be signed by just that authority, if it is ever opened.
+            let made = Authority::new()?;
+            settings.root_ca = Some(made.identity().certificate.into());
+            authority = Some(Arc::new(made));
+            let machines = Machines::default();
+            alive = Some(Alive::start(client.clone(), &settings, &machines, &server.logs()));
+            // A cluster that is there has nodes that take pods.
+            machines.all_open().await;
+        }
         let running = Running::Embedded(Arc::new(InProcess {
             server,
             alive: Mutex::new(alive),
-            port: self.port,
+            authority,
+            address: self.address.unwrap_or((Ipv4Addr::LOCALHOST, 0).into()),
             runtime: Handle::current(),
             served: OnceLock::new(),
             serving: Mutex::new(()),
@@ -144,7 +161,9 @@ pub(crate) struct InProcess {
     server: Server,
     /// What acts on its objects; gone after a stop.
     alive: Mutex<Option<Alive>>,
-    port: Option<u16>,
+    /// The authority that was told of before there is a socket.
+    authority: Option<Arc<Authority>>,
+    address: SocketAddr,
     /// Where the socket is served: the runtime that the cluster was started on.
     runtime: Handle,
     served: OnceLock<Served>,
@@ -155,7 +174,7 @@ pub(crate) struct InProcess {
 /// The server on a socket: for kubectl and other programs.
 struct Served {
     url: String,
-    authority: Authority,
+    authority: Arc<Authority>,
     folder: TempDir,
     task: JoinHandle<()>,
 }
@@ -178,6 +197,11 @@ impl InProcess {
     /// The folder that the kubeconfigs are in. The first call opens the socket that they lead to.
     pub(crate) fn folder(&self) -> Result<&Path, Error> {
         Ok(self.served()?.folder.path())
+    }
+
+    pub(crate) fn machines(&self) -> Option<Machines> {
+        let alive = self.alive.lock().expect("nobody panics with it");
+        alive.as_ref().map(|alive| alive.machines().clone())
     }
 
     pub(crate) fn logs(&self) -> windlass_apiserver::Logs {
@@ -209,21 +233,27 @@ impl InProcess {
         if let Some(served) = self.served.get() {
             return Ok(served);
         }
-        let served = Served::open(&self.server, self.port, &self.runtime)?;
+        let authority = match &self.authority {
+            Some(authority) => Arc::clone(authority),
+            None => Arc::new(Authority::new()?),
+        };
+        let served = Served::open(&self.server, self.address, &self.runtime, authority)?;
         Ok(self.served.get_or_init(|| served))
     }
 }
 
 impl Served {
-    fn open(server: &Server, port: Option<u16>, runtime: &Handle) -> Result<Self, Error> {
-        let taken = |_| Error::PortTaken {
-            port: port.unwrap_or(0),
-        };
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port.unwrap_or(0))).map_err(taken)?;
+    fn open(
+        server: &Server,
+        address: SocketAddr,
+        runtime: &Handle,
+        authority: Arc<Authority>,
+    ) -> Result<Self, Error> {
+        let taken = |source| Error::Listen { address, source };
+        let listener = TcpListener::bind(address).map_err(taken)?;
         listener.set_nonblocking(true).map_err(taken)?;
-        let port = listener.local_addr().map_err(taken)?.port();
-        let authority = Authority::new()?;
-        let tls = tls(&authority)?;
+        let address = listener.local_addr().map_err(taken)?;
+        let tls = tls(&authority, address.ip())?;
         let folder = private_folder(&std::env::temp_dir())?;
         let server = server.clone();
         let task = runtime.spawn(async move {
@@ -232,11 +262,16 @@ impl Served {
                 Err(error) => Err(error),
             };
             if let Err(error) = ended {
-                tracing::error!(%error, port, "the embedded API server stopped serving");
+                tracing::error!(%error, %address, "the embedded API server stopped serving");
             }
         });
+        // Who listens everywhere is here too.
+        let reached = match address {
+            everywhere if everywhere.ip().is_unspecified() => (Ipv4Addr::LOCALHOST, everywhere.port()).into(),
+            here => here,
+        };
         let socket = Self {
-            url: format!("https://127.0.0.1:{port}"),
+            url: format!("https://{reached}"),
             authority,
             folder,
             task,
@@ -261,8 +296,8 @@ impl Served {
     }
 }
 
-fn tls(authority: &Authority) -> Result<Tls, Error> {
-    let own = authority.server(Ipv4Addr::new(10, 0, 0, 1))?;
+fn tls(authority: &Authority, address: IpAddr) -> Result<Tls, Error> {
+    let own = authority.server(&[Ipv4Addr::new(10, 0, 0, 1).into(), address])?;
     let certificate = |pem: &str| CertificateDer::from_pem_slice(pem.as_bytes()).expect("made just now");
     let key = PrivateKeyDer::from_pem_slice(own.key.as_bytes()).expect("made just now");
     let clients = vec![certificate(&authority.identity().certificate)];

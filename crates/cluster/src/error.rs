@@ -1,6 +1,6 @@
 //! What can go wrong between asking for a cluster and having one, each with its fix.
 
-use std::{io, path::PathBuf, process::ExitStatus, time::Duration};
+use std::{io, net::SocketAddr, path::PathBuf, process::ExitStatus, time::Duration};
 
 use kube::config::KubeconfigError;
 
@@ -88,6 +88,17 @@ pub enum Error {
     PortTaken {
         /// The port.
         port: u16,
+    },
+
+    /// The address that was asked for cannot be listened on.
+    #[error(
+        "cannot listen on {address}: {source}; choose another address, or leave `listen` out to get a free port"
+    )]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the operating system said.
+        source: io::Error,
     },
 
     /// A file or folder of the cluster could not be made.
@@ -231,6 +242,29 @@ pub enum Error {
         /// Its address.
         server: String,
         /// What the client saw.
+        source: Box<kube::Error>,
+    },
+
+    /// A node that is not there, or a cluster that has stopped.
+    #[error("no machine runs node `{name}`: `Nodes::names` has those that there are, `Nodes::add` makes one")]
+    NoNode {
+        /// The node.
+        name: String,
+    },
+
+    /// A node of that name is there already.
+    #[error("node `{name}` is there already: choose another name, or remove it first")]
+    NodeExists {
+        /// The node.
+        name: String,
+    },
+
+    /// The embedded API server did not do what was asked.
+    #[error("cannot {what}: {source}")]
+    Request {
+        /// What was asked for.
+        what: String,
+        /// What it said.
         source: Box<kube::Error>,
     },
 }

@@ -269,7 +269,7 @@ impl ControlPlane {
 
     fn write_credentials(&self) -> Result<Credentials, Error> {
         let authority = self.authority.identity();
-        let server = self.authority.server(SERVICE_IP)?;
+        let server = self.authority.server(&[SERVICE_IP.into()])?;
         let service_account = KeyPair::generate()?;
         Ok(Credentials {
             authority: self.sandbox.write("ca.crt", &authority.certificate)?,

@@ -86,7 +86,7 @@ impl Board {
     pub(crate) async fn ready(&self) {
         let mut state = self.state.subscribe();
         // The sender is here.
-        let _ = state.wait_for(|state| is_ready(state)).await;
+        let _ = state.wait_for(is_ready).await;
     }
 
     /// Why it is not ready; `None` if it is.

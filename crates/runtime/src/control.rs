@@ -120,7 +120,9 @@ impl<K: Cacheable + Resource<DynamicType: Send + Sync>, R: Reconciler> Controlle
             Err(failed) => failed.map_or(Ok(()), Err),
             Ok(ready) => {
                 let mut listers = Listers::new(name.clone());
-                ready.into_iter().for_each(|ready| ready(&mut listers));
+                for ready in ready {
+                    ready(&mut listers);
+                }
                 let own = listers.get::<K>(&kind).ok().cloned();
                 let everything = queue_all(own.clone(), queue.clone());
                 let work = Arc::new(Work {

@@ -32,7 +32,7 @@ pub(crate) struct Source {
     /// Puts keys into the queue until the source ends. `None` for a kind that is only read.
     pub(crate) pump: Option<Pump>,
     /// Waits until the kind can be read. `None` for what cannot be.
-    pub(crate) ready: Option<Box<dyn FnOnce() -> Boxed<Result<Ready, SyncError>> + Send>>,
+    pub(crate) ready: Option<Waiting>,
 }
 
 pub(crate) enum Pump {
@@ -42,6 +42,7 @@ pub(crate) enum Pump {
     Ending(Pumping),
 }
 
+type Waiting = Box<dyn FnOnce() -> Boxed<Result<Ready, SyncError>> + Send>;
 pub(crate) type Pumping = Box<dyn FnOnce(WorkQueue<ObjectKey>) -> Boxed<()> + Send>;
 pub(crate) type Ready = Box<dyn FnOnce(&mut Listers) + Send>;
 pub(crate) type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;

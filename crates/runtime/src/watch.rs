@@ -45,8 +45,10 @@ pub(crate) enum Role<K> {
     Controlled,
     /// Every owner.
     Owned,
-    Mapped(Box<dyn Fn(&K) -> Vec<ObjectKey> + Send>),
+    Mapped(Map<K>),
 }
+
+type Map<K> = Box<dyn Fn(&K) -> Vec<ObjectKey> + Send>;
 
 impl<K: Cacheable + Resource<DynamicType: Default>> Watch<K> {
     /// All objects of `K`, to read.

@@ -6,7 +6,7 @@ use std::{future::ready, sync::Arc, time::Duration};
 
 use k8s_openapi::api::{
     apps::v1::Deployment,
-    core::v1::{ConfigMap, Pod, Secret},
+    core::v1::{ConfigMap, Event, Pod, Secret, Service},
 };
 use kube::{
     Api, Client, Resource, ResourceExt,
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use tokio::{sync::oneshot, task::JoinHandle};
 use windlass_apiserver::Server;
 use windlass_runtime::{
-    APPLIED, CONTROLLER, Context, Controller, Desired, Error, Manager, ManagerError, Outcomes, Watch,
+    APPLIED, CONTROLLER, Context, Controller, Desired, Error, Finding, Manager, ManagerError, Outcomes, Watch,
 };
 use wire::{Sent, Wire, recorded_on, recorded_with};
 
@@ -108,10 +108,10 @@ impl World {
         tokio::time::sleep(Duration::from_secs(2)).await;
     }
 
-    /// The writes since the last call.
+    /// The writes since the last call. What is told to people is not one.
     fn writes(&self) -> Vec<String> {
         let sent = self.wire.take().into_iter();
-        sent.filter(|sent| sent.method != "GET")
+        sent.filter(|sent| sent.method != "GET" && !sent.path.contains("/events"))
             .map(|sent| sent.line())
             .collect()
     }
@@ -379,6 +379,16 @@ async fn an_object_of_somebody_else_is_reported_and_not_touched() {
     assert!(world.outcomes.failed() > 0, "it is an error, and retried");
     assert_eq!(world.child().await.resource_version(), theirs.resource_version());
     assert_eq!(world.writes(), Vec::<String>::new());
+    let events = Api::<Event>::namespaced(world.client.clone(), "default");
+    let events = events.list(&Default::default()).await.expect("a list");
+    let told = events
+        .iter()
+        .find(|event| event.reason.as_deref() == Some("ErrResourceExists"));
+    let message = told.and_then(|event| event.message.as_deref());
+    assert_eq!(
+        message,
+        Some("Resource \"child\" already exists and is not managed by Deployment")
+    );
     // And when it goes there is place for ours.
     world
         .configs()
@@ -557,6 +567,142 @@ async fn kinds_that_are_known_at_run_time_work_like_typed_ones() {
         api.get_opt("web").await.expect("an answer").is_some(),
         "its change leads to its owner"
     );
+    stop.send(()).expect("it runs");
+    manager.await.expect("no panic").expect("no error");
+}
+
+/// A condition is written once, says for which generation and since when, and stands beside those of others.
+#[tokio::test(start_paused = true)]
+async fn a_condition_is_written_when_it_changes() {
+    let server = server();
+    let (client, (noted, wire)) = (Client::new(server.clone(), "default"), recorded_on(server));
+    let service = json!({ "metadata": { "name": "web" }, "spec": { "ports": [{ "port": 80 }] } });
+    create(
+        &client,
+        serde_json::from_value::<Service>(service).expect("a service"),
+    )
+    .await;
+    let found = Arc::new(Mutex::new(Finding::no("Ready", "Waiting")));
+    let finding = Arc::clone(&found);
+    let controller = Controller::<Service>::new("sizes").declare(move |_: Arc<Service>, _: Context| {
+        ready(Ok::<_, Error>(Desired::new().condition(finding.lock().clone())))
+    });
+    let (stop, stopped) = oneshot::channel::<()>();
+    let manager = Manager::new(noted).controller(controller);
+    let manager = tokio::spawn(manager.run_until(async move { drop(stopped.await) }));
+    let services = Api::<Service>::namespaced(client, "default");
+    let patch = |change: Value| {
+        let services = services.clone();
+        async move {
+            let params = PatchParams::default();
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            services
+                .patch_status("web", &params, &Patch::Strategic(change))
+                .await
+                .expect("it is there");
+            tokio::time::sleep(Duration::from_secs(2)).await;
+        }
+    };
+    let theirs = json!({ "type": "Theirs", "status": "True", "reason": "So", "message": "", "lastTransitionTime": "2026-01-02T03:04:05Z" });
+    patch(json!({ "status": { "conditions": [theirs] } })).await;
+    wire.take();
+    patch(json!({ "metadata": { "annotations": { "touched": "yes" } } })).await;
+    assert!(
+        wire.take().iter().all(|sent| sent.method == "GET"),
+        "nothing changed"
+    );
+    *found.lock() = Finding::yes("Ready", "AllRun");
+    patch(json!({ "metadata": { "annotations": { "touched": "again" } } })).await;
+    let status = services
+        .get("web")
+        .await
+        .expect("it is there")
+        .status
+        .expect("a status");
+    let mut conditions: Vec<_> = status
+        .conditions
+        .into_iter()
+        .flatten()
+        .map(|condition| (condition.type_, condition.status))
+        .collect();
+    conditions.sort();
+    assert_eq!(
+        conditions,
+        [("Ready", "True"), ("Theirs", "True")].map(|(a, b)| (a.to_owned(), b.to_owned()))
+    );
+    stop.send(()).expect("it runs");
+    manager.await.expect("no panic").expect("no error");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_is_recorded_once_all_is_as_it_should_be() {
+    let world = World::new(plan(|_| {
+        one(&Deployment::default()).event("Synced", "all is there")
+    }))
+    .await;
+    let events = Api::<Event>::namespaced(world.client.clone(), "default");
+    let events = events.list(&Default::default()).await.expect("a list");
+    let told: Vec<_> = events
+        .iter()
+        .filter(|event| event.reason.as_deref() == Some("Synced"))
+        .collect();
+    assert_eq!(told.len(), 1);
+    assert_eq!(
+        told[0]
+            .source
+            .as_ref()
+            .and_then(|source| source.component.as_deref()),
+        Some("sizes")
+    );
+    world.stop().await;
+}
+
+/// The finalizer is there before anything else, and goes when the clean-up has worked.
+#[tokio::test(start_paused = true)]
+async fn what_owner_references_do_not_reach_is_cleaned_up_before_the_object_goes() {
+    const TIDY: &str = "sizes.example.com/tidy";
+    let server = server();
+    let (client, (noted, wire)) = (Client::new(server.clone(), "default"), recorded_on(server));
+    create(&client, parent("web")).await;
+    let cleaned = Arc::new(Mutex::new(0));
+    let cleaning = Arc::clone(&cleaned);
+    let controller = Controller::<Deployment>::new("sizes")
+        .owns::<ConfigMap>()
+        .declare(|_: Arc<Deployment>, _: Context| ready(Ok::<_, Error>(one(&Deployment::default()))))
+        .cleanup(TIDY, move |_, _| {
+            *cleaning.lock() += 1;
+            let failed = *cleaning.lock() < 3;
+            async move { if failed { Err("not yet".into()) } else { Ok(()) } }
+        });
+    let (stop, stopped) = oneshot::channel::<()>();
+    let manager = Manager::new(noted).controller(controller);
+    let manager = tokio::spawn(manager.run_until(async move { drop(stopped.await) }));
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let writes: Vec<_> = wire
+        .take()
+        .into_iter()
+        .filter(|sent| sent.method != "GET")
+        .map(|sent| sent.line())
+        .collect();
+    let parents = Api::<Deployment>::namespaced(client.clone(), "default");
+    assert_eq!(
+        writes,
+        [
+            "PATCH /apis/apps/v1/namespaces/default/deployments/web".to_owned(),
+            format!("PATCH {CHILD}")
+        ]
+    );
+    assert_eq!(
+        parents.get("web").await.expect("it is there").finalizers(),
+        [TIDY]
+    );
+    parents
+        .delete("web", &DeleteParams::default())
+        .await
+        .expect("it is there");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(*cleaned.lock(), 3, "until it works, and not again");
+    assert!(parents.get_opt("web").await.expect("an answer").is_none());
     stop.send(()).expect("it runs");
     manager.await.expect("no panic").expect("no error");
 }

@@ -100,6 +100,7 @@ impl Suite {
 
     fn execute(self, args: &Arguments, mut settings: Settings) -> (Conclusion, String) {
         if self.controllers {
+            settings.embedded = settings.embedded.controllers();
             settings.real = settings.real.controllers();
             settings.embedded = settings.embedded.controllers();
         }

@@ -1,3 +1,5 @@
+//! Kubernetes' sample controller: a Foo asks for a Deployment, and tells how much of it is available.
+
 use windlass::{k8s_openapi::api::apps::v1::Deployment, prelude::*};
 
 /// Asks for a Deployment.

@@ -8,9 +8,7 @@
 //! Depend on `windlass`, and on nothing else. This is Kubernetes' sample controller, whole; it is in
 //! `operators/foo` too, as a library that is tested on real clusters:
 //!
-//! ```no_run
-#![doc = include_str!("../examples/foo.rs")]
-//! ```
+#![doc = concat!("```no_run\n", include_str!("../examples/foo.rs"), "\n```")]
 //!
 //! 1. **Types.** [`resource`] makes a struct the spec of a kind of your own, [`part`] its status and what is inside. Built-in
 //!    kinds come from [`k8s_openapi`].

@@ -73,7 +73,15 @@ fn a_foo_with_an_empty_spec_and_status_can_be_read() {
     .expect("it decodes");
     assert_eq!(
         (foo.spec, foo.status),
-        (FooSpec::default(), Some(FooStatus::default()))
+        (
+            FooSpec {
+                deployment_name: String::new(),
+                replicas: None
+            },
+            Some(FooStatus {
+                available_replicas: 0
+            })
+        )
     );
 }
 

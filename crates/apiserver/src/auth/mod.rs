@@ -24,6 +24,7 @@ mod policy;
 mod requester;
 mod reviews;
 mod rules;
+mod signers;
 #[cfg(test)]
 mod table;
 mod user;

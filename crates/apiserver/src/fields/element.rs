@@ -2,6 +2,7 @@
 
 use std::{borrow::Cow, cmp::Ordering, fmt};
 
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 
 use crate::golang;
@@ -38,11 +39,7 @@ impl<'a> Element<'a> {
                 Cow::Owned(mut text) => Cow::Owned(text.split_off(2)),
             }),
             b'v' => Self::Item(Cow::Owned(serde_json::from_str(rest).map_err(broken)?)),
-            b'k' => {
-                let fields: serde_json::Map<String, Value> = serde_json::from_str(rest).map_err(broken)?;
-                let owned = |(name, value)| (Cow::Owned(name), Cow::Owned(value));
-                Self::Key(fields.into_iter().map(owned).collect())
-            }
+            b'k' => Self::Key(serde_json::from_str::<Fields>(rest).map_err(broken)?.0),
             b'i' => Self::Index(rest.parse().map_err(|_| format!("not a number: {rest}"))?),
             _ => return Ok(None),
         }))
@@ -84,6 +81,35 @@ impl<'a> Element<'a> {
             Self::Item(_) => 2,
             Self::Index(_) => 3,
         }
+    }
+}
+
+/// The fields of a key in the order of their names; the last of two with one name counts.
+struct Fields(Vec<(Cow<'static, str>, Cow<'static, Value>)>);
+
+impl<'de> Deserialize<'de> for Fields {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Collect;
+        impl<'de> Visitor<'de> for Collect {
+            type Value = Fields;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a map")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Fields, M::Error> {
+                let mut fields: Vec<(Cow<'static, str>, Cow<'static, Value>)> = Vec::with_capacity(1);
+                while let Some((name, value)) = map.next_entry::<String, Value>()? {
+                    let entry = (Cow::Owned(name), Cow::Owned(value));
+                    match fields.binary_search_by(|(known, _)| known.cmp(&entry.0)) {
+                        Ok(place) => fields[place] = entry,
+                        Err(place) => fields.insert(place, entry),
+                    }
+                }
+                Ok(Fields(fields))
+            }
+        }
+        deserializer.deserialize_map(Collect)
     }
 }
 

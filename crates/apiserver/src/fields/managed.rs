@@ -50,8 +50,8 @@ impl Operation {
 
 /// An entry as it is written.
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Written<'a> {
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct Written<'a> {
     #[serde(borrow, default)]
     manager: Cow<'a, str>,
     #[serde(borrow, default)]
@@ -69,7 +69,7 @@ struct Written<'a> {
 }
 
 impl<'a> Written<'a> {
-    fn understood(self) -> Option<Entry<'a>> {
+    pub(super) fn understood(self) -> Option<Entry<'a>> {
         let operation = match &*self.operation {
             "Apply" => Operation::Apply,
             "Update" => Operation::Update,

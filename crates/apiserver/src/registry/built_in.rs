@@ -23,7 +23,20 @@ pub(super) fn version() -> &'static Value {
 
 /// The schema of `autoscaling/v1` Scale.
 pub(super) fn scale() -> &'static Schema {
-    &BUILT_IN.scale
+    part("Scale")
+}
+
+/// The kinds that are only ever bodies of subresources, and what their schemas are called.
+const PARTS: [(&str, &str); 4] = [
+    ("Binding", "io.k8s.api.core.v1.Binding"),
+    ("Eviction", "io.k8s.api.policy.v1.Eviction"),
+    ("Scale", "io.k8s.api.autoscaling.v1.Scale"),
+    ("TokenRequest", "io.k8s.api.authentication.v1.TokenRequest"),
+];
+
+pub(super) fn part(kind: &str) -> &'static Schema {
+    let place = PARTS.iter().position(|(part, _)| *part == kind);
+    &BUILT_IN.parts[place.expect("one of the kinds above")]
 }
 
 pub(super) fn object_meta() -> &'static Schema {
@@ -58,7 +71,8 @@ struct BuiltIn {
     catalogue: Arc<Catalogue>,
     kinds: BTreeMap<String, String>,
     object_meta: Schema,
-    scale: Schema,
+    /// In the order of [`PARTS`].
+    parts: [Schema; PARTS.len()],
 }
 
 static BUILT_IN: LazyLock<BuiltIn> = LazyLock::new(|| {
@@ -68,11 +82,9 @@ static BUILT_IN: LazyLock<BuiltIn> = LazyLock::new(|| {
     let object_meta = graph
         .named("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta")
         .expect("every server has it");
-    let scale = graph
-        .named("io.k8s.api.autoscaling.v1.Scale")
-        .expect("every server has it");
+    let parts = PARTS.map(|(_, name)| graph.named(name).expect("every server has it"));
     BuiltIn {
-        scale,
+        parts,
         catalogue: Arc::new(facts.catalogue(&graph)),
         version: facts.version,
         kinds: facts.kinds,

@@ -273,6 +273,11 @@ pub(crate) fn scale() -> &'static Schema {
     built_in::scale()
 }
 
+/// The schema of a kind that is only ever the body of a subresource.
+pub(crate) fn part(kind: &str) -> &'static Schema {
+    built_in::part(kind)
+}
+
 /// Whether a kind is built in at a version, be it served as a resource or not.
 pub(crate) fn is_kind(group: &str, version: &str, kind: &str) -> bool {
     built_in::is_kind(group, version, kind)

@@ -10,6 +10,7 @@ mod admission;
 mod apps;
 mod autoscaling;
 mod batch;
+mod certificates;
 mod config;
 mod findings;
 mod immutable;
@@ -75,10 +76,18 @@ pub(crate) fn check_place(resource: &Resource, object: &Object) -> Vec<FieldErro
 }
 
 /// What is wrong with the status of an object that is otherwise as it was.
-pub(crate) fn check_status(resource: &Resource, object: &Object) -> Vec<FieldError> {
+pub(crate) fn check_status(
+    resource: &Resource,
+    part: &str,
+    object: &Object,
+    old: &Object,
+) -> Vec<FieldError> {
     let mut findings = Findings::default();
-    if !resource.custom {
-        status::check((&resource.group, &resource.kind), object.tree(), &mut findings);
+    let kind = (&*resource.group, &*resource.kind);
+    if kind == ("certificates.k8s.io", "CertificateSigningRequest") {
+        certificates::check_status(part, object.tree(), old.tree(), &mut findings);
+    } else if !resource.custom {
+        status::check(kind, object.tree(), &mut findings);
     }
     findings.into_errors()
 }

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use jiff::Timestamp;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use windlass_rights::Recorder;
 
@@ -36,6 +36,7 @@ pub struct Builder {
     access: Access,
     tokens: HashMap<Box<str>, Arc<User>>,
     recorder: Option<Recorder>,
+    service: Option<u16>,
 }
 
 /// Whether anybody looks at what users may do.
@@ -99,6 +100,13 @@ impl Builder {
         self
     }
 
+    /// Shows itself to the pods of the cluster as the service `kubernetes` in `default`, as every real server does; `port`
+    /// is where it listens itself. Default: there is no such service.
+    pub fn service(mut self, port: u16) -> Self {
+        self.service = Some(port);
+        self
+    }
+
     /// A server that serves.
     pub fn build(self) -> Server {
         let world = World::new(self.epoch, self.seed);
@@ -126,7 +134,7 @@ impl Builder {
             accounts: self.accounts,
             printed: Printed::default(),
         });
-        api.start();
+        api.start(self.service);
         let door = Door::Trusted(Arc::new(User::administrator()));
         Server { api, door }
     }
@@ -134,22 +142,43 @@ impl Builder {
 
 impl Api {
     /// Fills in what every cluster has, and serves what the stored definitions define.
-    fn start(&self) {
-        let catalogue = self.registry.catalogue();
-        let namespaces = catalogue.find("", "v1", "namespaces").expect("built in");
+    fn start(&self, port: Option<u16>) {
         for name in NAMESPACES {
-            let target = Target {
-                resource: namespaces.clone(),
-                namespace: "".into(),
-                name: "".into(),
-                subresource: "".into(),
-                legacy_watch: false,
-            };
-            let body = json!({"metadata": {"name": name}}).to_string();
-            // On a storage that was used before they are there already.
-            let _ = self.create(&target, &WriteOptions::own(), body.as_bytes(), Encoding::Json);
+            self.provide("namespaces", "", &json!({"metadata": {"name": name}}));
         }
         self.load_definitions();
         self.seed_policy();
+        if let Some(port) = port {
+            self.provide("services", "default", &own_service(port));
+        }
     }
+
+    /// Makes an object that every cluster has, unless it is there already: on a storage that was used before.
+    fn provide(&self, plural: &str, namespace: &str, object: &Value) {
+        let target = Target {
+            resource: self
+                .registry
+                .catalogue()
+                .find("", "v1", plural)
+                .expect("built in")
+                .clone(),
+            namespace: namespace.into(),
+            name: "".into(),
+            subresource: "".into(),
+            legacy_watch: false,
+        };
+        let body = object.to_string();
+        let _ = self.create(&target, &WriteOptions::own(), body.as_bytes(), Encoding::Json);
+    }
+}
+
+/// How pods reach the server: at the first address of the services' range.
+fn own_service(port: u16) -> Value {
+    json!({
+        "metadata": {"name": "kubernetes", "labels": {"component": "apiserver", "provider": "kubernetes"}},
+        "spec": {
+            "clusterIP": "10.0.0.1",
+            "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": port}],
+        },
+    })
 }

@@ -140,7 +140,7 @@ impl Server {
         };
         let answer = match verb {
             Verb::Get if *target.subresource == *"log" => api.log(target, &query)?,
-            Verb::Get if !matches!(&*target.subresource, "" | "status") => {
+            Verb::Get if !matches!(&*target.subresource, "" | "status" | "approval") => {
                 api.subresource(target, verb, &WriteOptions::default(), &Input::None)?
             }
             Verb::Get => api.get(target, &query).await?,
@@ -173,12 +173,12 @@ impl Server {
                     api.create(target, &options, &collect(body).await?, encoding)?
                 }
             }
-            Verb::Update if matches!(&*target.subresource, "" | "status" | "finalize") => {
+            Verb::Update if matches!(&*target.subresource, "" | "status" | "finalize" | "approval") => {
                 let options = write_options("UpdateOptions")?;
                 let encoding = Encoding::of_body(&parts.headers)?;
                 api.update(target, &options, &collect(body).await?, encoding)?
             }
-            Verb::Patch if matches!(&*target.subresource, "" | "status") => {
+            Verb::Patch if matches!(&*target.subresource, "" | "status" | "approval") => {
                 let options = write_options("PatchOptions")?;
                 let kind = PatchKind::of_body(&parts.headers, &target.resource)?;
                 api.patch(target, &options, &collect(body).await?, kind)?

@@ -1,6 +1,7 @@
 //! What becomes of an object of a built-in kind on its way to the storage, whatever the client said: its first status,
 //! what the server generates, what a change may not touch.
 
+mod certificates;
 mod pods;
 mod runtime_class;
 mod services;
@@ -8,7 +9,7 @@ mod workloads;
 
 use serde_json::{Map, Value, json};
 
-use crate::{crd, object::Object, registry::Resource, status::Status};
+use crate::{crd, object::Object, registry::Resource, request::Target, status::Status};
 
 /// What the server fills in as soon as it has read an object, so that its writer comes to own it.
 pub(crate) fn default(resource: &Resource, object: &mut Object) {
@@ -92,6 +93,15 @@ pub(crate) fn prepare_update(resource: &Resource, object: &mut Object, old: &Obj
             label_namespace(object);
         }
         _ => {}
+    }
+}
+
+/// What the server adds to a decision about an object, and what the decision leaves as it was.
+pub(crate) fn decide(target: &Target, object: &mut Object, old: &Object, now: &str) {
+    if (&*target.resource.group, &*target.resource.kind)
+        == ("certificates.k8s.io", "CertificateSigningRequest")
+    {
+        certificates::decide(&target.subresource, object, old, now);
     }
 }
 

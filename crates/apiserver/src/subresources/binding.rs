@@ -3,11 +3,11 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::{Request, done};
+use super::{Input, Request, done};
 use crate::{
     media::{self, Encoding},
     object::Object,
-    request::Target,
+    request::{Target, Verb},
     status::Status,
     verbs::{Answer, Api, Generation, WriteOptions},
 };
@@ -33,18 +33,13 @@ impl Api {
             subresource: "binding".into(),
             ..target.clone()
         };
-        let request = Request {
-            target: &pod,
-            options,
-            body,
-        };
-        self.bind(request, encoding)
+        let input = Input::Object(body.clone(), encoding);
+        self.subresource(&pod, Verb::Create, options, &input)
     }
 
-    pub(super) fn bind(&self, request: Request<'_>, encoding: Encoding) -> Result<Answer, Status> {
-        let (target, options) = (request.target, request.options);
-        let binding = request.read(encoding, "", "Binding")?;
-        request.check_name(&binding, "Binding")?;
+    pub(super) fn bind(&self, request: Request<'_>, binding: &Value) -> Result<Answer, Status> {
+        let Request { target, options } = request;
+        request.check_name(binding, "Binding")?;
         let text = |pointer: &str| {
             binding
                 .pointer(pointer)

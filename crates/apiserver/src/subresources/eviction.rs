@@ -4,7 +4,6 @@ use serde_json::{Value, json};
 
 use super::{Request, binding::set_condition, done};
 use crate::{
-    media::Encoding,
     object::Object,
     request::{Query, Target},
     selector::LabelSelector,
@@ -16,10 +15,9 @@ use crate::{
 const UNCONFIRMED: usize = 2000;
 
 impl Api {
-    pub(super) fn evict(&self, request: Request<'_>, encoding: Encoding) -> Result<Answer, Status> {
-        let (target, options) = (request.target, request.options);
-        let eviction = request.read(encoding, "policy", "Eviction")?;
-        request.check_name(&eviction, "Eviction")?;
+    pub(super) fn evict(&self, request: Request<'_>, eviction: &Value) -> Result<Answer, Status> {
+        let Request { target, options } = request;
+        request.check_name(eviction, "Eviction")?;
         let mut deletion = DeleteOptions::of(&Query::default(), eviction.get("deleteOptions"))?;
         deletion.dry_run |= options.dry_run;
         let pod = self.current(target)?.object.decode();
@@ -83,6 +81,9 @@ impl Api {
         };
         if covering.next().is_some() {
             return Err(Status::several_budgets());
+        }
+        if is_no_loss(pod, &budget) {
+            return Ok(());
         }
         let one = Target {
             name: budget.name().into(),
@@ -148,6 +149,24 @@ impl Api {
 /// Pods that are not running, or are going anyway, disrupt nothing.
 fn ignores_budgets(pod: &Object) -> bool {
     pod.is_deleting() || matches!(&*pod.text_at("status.phase"), "Succeeded" | "Failed" | "Pending")
+}
+
+/// Whether the budget lets this pod go for nothing: it is not ready, and either that is enough, or enough others are.
+fn is_no_loss(pod: &Object, budget: &Object) -> bool {
+    let at = |key: &str| budget.fields().get(key).unwrap_or(&Value::Null);
+    let (spec, status) = (at("spec"), at("status"));
+    let desired = number_of(status, "desiredHealthy");
+    let broken = desired <= 0 || number_of(status, "currentHealthy") < desired;
+    !is_ready(pod) && (spec["unhealthyPodEvictionPolicy"] == "AlwaysAllow" || !broken)
+}
+
+fn is_ready(pod: &Object) -> bool {
+    let status = pod.fields().get("status");
+    let conditions = status.and_then(|status| status["conditions"].as_array());
+    conditions
+        .into_iter()
+        .flatten()
+        .any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }
 
 fn why_not(name: &str, status: &Value) -> String {

@@ -12,12 +12,12 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::{
-    media::{self, Encoding},
+    media::Encoding,
     patch::PatchKind,
     registry::Resource,
     request::{Target, Verb},
     status::Status,
-    verbs::{Answer, Api, WriteOptions, check_body_kind},
+    verbs::{Answer, Api, WriteOptions, decode_part},
 };
 
 pub(crate) use log::has_log;
@@ -35,17 +35,9 @@ pub(crate) enum Input {
 struct Request<'a> {
     target: &'a Target,
     options: &'a WriteOptions,
-    body: &'a Bytes,
 }
 
 impl Request<'_> {
-    /// The body, which must be of this kind if it says one.
-    fn read(&self, encoding: Encoding, group: &str, kind: &str) -> Result<Value, Status> {
-        let body = media::decode(self.body, encoding, kind)?;
-        check_body_kind(&body, group, kind)?;
-        Ok(body)
-    }
-
     /// Refuses a body that is about an object of another name than the target's.
     fn check_name(&self, body: &Value, kind: &str) -> Result<(), Status> {
         match body.pointer("/metadata/name").and_then(Value::as_str) {
@@ -67,22 +59,32 @@ impl Api {
         options: &WriteOptions,
         input: &Input,
     ) -> Result<Answer, Status> {
-        let of = |body| Request {
-            target,
-            options,
-            body,
-        };
+        let request = Request { target, options };
         match (&*target.subresource, verb, input) {
             ("scale", Verb::Get, _) => self.get_scale(target),
-            ("scale", Verb::Update, Input::Object(body, encoding)) => self.update_scale(of(body), *encoding),
-            ("scale", Verb::Patch, Input::Patch(body, kind)) => self.patch_scale(of(body), *kind),
-            ("binding", Verb::Create, Input::Object(body, encoding)) => self.bind(of(body), *encoding),
-            ("eviction", Verb::Create, Input::Object(body, encoding)) => self.evict(of(body), *encoding),
-            ("token", Verb::Create, Input::Object(body, encoding)) => self.request_token(of(body), *encoding),
+            ("scale", Verb::Patch, Input::Patch(body, kind)) => self.patch_scale(request, body, *kind),
+            (part, _, Input::Object(body, encoding)) => {
+                let (group, kind, handle): (_, _, Handler) = match (part, verb) {
+                    ("scale", Verb::Update) => ("autoscaling", "Scale", Self::update_scale),
+                    ("binding", Verb::Create) => ("", "Binding", Self::bind),
+                    ("eviction", Verb::Create) => ("policy", "Eviction", Self::evict),
+                    ("token", Verb::Create) => ("authentication.k8s.io", "TokenRequest", Self::request_token),
+                    _ => return Err(Status::no_such_resource()),
+                };
+                let validation = options.field_validation;
+                let (wanted, remarks) = decode_part((group, kind), body, *encoding, validation)?;
+                match handle(self, request, &wanted) {
+                    Ok(answer) => Ok(answer.with_warnings(&remarks)),
+                    Err(status) => Err(status.with_warnings(&remarks)),
+                }
+            }
             _ => Err(Status::no_such_resource()),
         }
     }
 }
+
+/// What acts on the body of a request for a part of an object.
+type Handler = fn(&Api, Request<'_>, &Value) -> Result<Answer, Status>;
 
 /// Whether the resource is the collection from before `pods/binding` was a subresource.
 pub(crate) fn is_binding(resource: &Resource) -> bool {

@@ -1,11 +1,11 @@
 //! `scale`: how many there should be, whatever the kind.
 
+use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
 use super::Request;
 use crate::{
     crd,
-    media::Encoding,
     object::Object,
     patch::PatchKind,
     registry::Resource,
@@ -65,16 +65,20 @@ impl Api {
         Ok(Answer::value(200, &scale(&object, resource)))
     }
 
-    pub(super) fn update_scale(&self, request: Request<'_>, encoding: Encoding) -> Result<Answer, Status> {
-        let wanted = request.read(encoding, "autoscaling", "Scale")?;
+    pub(super) fn update_scale(&self, request: Request<'_>, wanted: &Value) -> Result<Answer, Status> {
         self.set_scale(request, |_| Ok(wanted.clone()))
     }
 
-    pub(super) fn patch_scale(&self, request: Request<'_>, kind: PatchKind) -> Result<Answer, Status> {
+    pub(super) fn patch_scale(
+        &self,
+        request: Request<'_>,
+        body: &Bytes,
+        kind: PatchKind,
+    ) -> Result<Answer, Status> {
         if kind == PatchKind::Apply {
-            return self.apply_scale(request);
+            return self.apply_scale(request, body);
         }
-        let (patch, _) = kind.decode(request.body)?;
+        let (patch, _) = kind.decode(body)?;
         self.set_scale(request, |mut scale| {
             // A scale has no lists: a strategic merge of it is a plain one.
             patch.apply(None, &mut scale)?;
@@ -83,10 +87,10 @@ impl Api {
     }
 
     /// Applies a configuration of the scale.
-    fn apply_scale(&self, request: Request<'_>) -> Result<Answer, Status> {
-        let (target, options) = (request.target, request.options);
+    fn apply_scale(&self, request: Request<'_>, body: &Bytes) -> Result<Answer, Status> {
+        let Request { target, options } = request;
         let resource = &target.resource;
-        let config = Configuration::read(request.body)?.config;
+        let config = Configuration::read(body)?.config;
         let changed = self.modify(target, options, Generation::Counts, |object| {
             let (current, unset) = current(object, resource)?;
             let (wanted, account) =

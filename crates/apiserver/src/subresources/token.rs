@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 use super::Request;
 use crate::{
     auth::ISSUER,
-    media::Encoding,
     object::Object,
     request::Target,
     schema::{FieldError, Problem},
@@ -28,9 +27,8 @@ const KUBELET_SECONDS: i64 = 3607;
 const YEAR_SECONDS: i64 = 365 * 24 * 3600;
 
 impl Api {
-    pub(super) fn request_token(&self, request: Request<'_>, encoding: Encoding) -> Result<Answer, Status> {
+    pub(super) fn request_token(&self, request: Request<'_>, wanted: &Value) -> Result<Answer, Status> {
         let target = request.target;
-        let wanted = request.read(encoding, GROUP, KIND)?;
         let said = |key: &str| wanted["metadata"][key].as_str().unwrap_or_default();
         if !said("namespace").is_empty() && *said("namespace") != *target.namespace {
             return Err(Status::bad_request(

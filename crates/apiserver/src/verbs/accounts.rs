@@ -160,7 +160,7 @@ impl Api {
         let now = self.world.now_text();
         let said = object.take_account();
         // Who writes to a part of the object has no say in it.
-        let said = if subresource.is_empty() {
+        let said = if subresource.is_empty() && said != *old.account() {
             Said::of(&said)
         } else {
             Said::Nothing
@@ -194,17 +194,19 @@ enum Said<'a> {
 
 impl<'a> Said<'a> {
     fn of(account: &'a Account) -> Self {
-        let Account::Said(said) = account else {
-            return Self::Nothing;
-        };
-        match said.as_array().map(Vec::as_slice) {
-            Some([]) => Self::Forget,
-            Some([Value::Object(entry)]) if entry.is_empty() => Self::Forget,
-            _ => match Managed::of_client(said) {
-                Some(managed) if !managed.is_empty() => Self::Account(managed),
-                _ => Self::Nothing,
+        let managed = match account {
+            Account::None => return Self::Nothing,
+            Account::Kept(json) => Managed::read(json),
+            Account::Said(said) => match said.as_array().map(Vec::as_slice) {
+                Some([]) => return Self::Forget,
+                Some([Value::Object(entry)]) if entry.is_empty() => return Self::Forget,
+                _ => Managed::of_client(said).unwrap_or_default(),
             },
+        };
+        if managed.is_empty() {
+            return Self::Nothing;
         }
+        Self::Account(managed)
     }
 }
 

@@ -11,6 +11,7 @@ use super::{
     conform::{conform, judge},
     prepare::{check_revision, named, place},
     rendered,
+    update::check_current,
 };
 use crate::{
     fields::{Applied, Managed, OnConflict, Refused, Set, Unaccountable, Versions, compare, extract},
@@ -116,9 +117,7 @@ impl Api {
             place(&mut object, target)?;
             let said = object.meta("resourceVersion");
             check_revision(said)?;
-            if said != entry.revision.to_string() {
-                return Err(Status::modified(resource, &target.name));
-            }
+            check_current(said, &entry, target)?;
             if let Some(answer) = self.replace(target, options, &entry, &old, object, warnings)? {
                 return Ok(answer);
             }

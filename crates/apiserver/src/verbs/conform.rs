@@ -4,10 +4,10 @@ use serde_json::{Map, Value};
 
 use super::FieldValidation;
 use crate::{
-    crd, defaults, golang,
+    crd, defaults, fields, golang,
     media::{self, Encoding},
     object::{Account, Object},
-    registry::{Resource, is_kind},
+    registry::{self, Resource, is_kind},
     schema::{self, FieldError, Problem, Source},
     status::Status,
     strategies, validation, yaml,
@@ -20,10 +20,32 @@ pub(crate) fn decode(
     encoding: Encoding,
     validation: FieldValidation,
 ) -> Result<(Object, Vec<String>), Status> {
-    let (value, twice) = media::read_object(body, encoding, resource)?;
+    decode_over("", resource, body, encoding, validation)
+}
+
+/// As [`decode`], of a body that may send back an account that is known.
+pub(super) fn decode_over(
+    account: &str,
+    resource: &Resource,
+    body: &[u8],
+    encoding: Encoding,
+    validation: FieldValidation,
+) -> Result<(Object, Vec<String>), Status> {
+    let returned = match encoding {
+        Encoding::Json => fields::read_returned(body, account),
+        _ => None,
+    };
+    let is_returned = returned.is_some();
+    let (value, twice) = match returned {
+        Some((value, paths)) => (value, media::repeated(paths)),
+        None => media::read_object(body, encoding, resource)?,
+    };
     let value = as_kind(value, body, resource)?;
-    let (object, unknown) =
+    let (mut object, unknown) =
         conform(value, resource, Source::Json).map_err(|why| cannot_be_handled(resource, &why))?;
+    if is_returned {
+        object.set_account(Account::kept(account.to_owned()));
+    }
     let twice = match (encoding, validation) {
         (Encoding::Yaml, FieldValidation::Strict) if !twice.is_empty() => vec![yaml::strictly(&twice)],
         _ => twice,
@@ -60,10 +82,35 @@ pub(super) fn conform(
     if !resource.custom {
         unknown.sort_unstable();
     }
+    Ok((object, told(unknown)))
+}
+
+/// What is said of fields that no schema has.
+fn told(mut unknown: Vec<String>) -> Vec<String> {
     for path in &mut unknown {
         *path = format!("unknown field {path:?}");
     }
-    Ok((object, unknown))
+    unknown
+}
+
+/// Reads the body of a subresource, whose kind is served nowhere else, as strictly as any object.
+pub(crate) fn decode_part(
+    (group, kind): (&str, &str),
+    body: &[u8],
+    encoding: Encoding,
+    validation: FieldValidation,
+) -> Result<(Value, Vec<String>), Status> {
+    let (mut value, twice) = media::read(body, encoding, kind)?;
+    check_body_kind(&value, group, kind)?;
+    let refuse = |why: String| {
+        Status::bad_request(format!(
+            "{kind} in version \"v1\" cannot be handled as a {kind}: {why}"
+        ))
+    };
+    let unknown = schema::decode(registry::part(kind).view(), &mut value, Source::Json).map_err(refuse)?;
+    let problems = twice.into_iter().chain(told(unknown)).collect();
+    let warnings = judge(problems, validation).map_err(refuse)?;
+    Ok((value, warnings))
 }
 
 /// Brings a built-in kind's object back into the form that Go gives it, after the server has changed it.
@@ -244,7 +291,7 @@ fn unregistered(said: &str, kind: &str) -> String {
 }
 
 /// Refuses the body of a subresource that says it is of another kind; saying nothing is fine.
-pub(crate) fn check_body_kind(body: &Value, group: &str, own: &str) -> Result<(), Status> {
+fn check_body_kind(body: &Value, group: &str, own: &str) -> Result<(), Status> {
     let text = |key: &str| body[key].as_str().unwrap_or_default();
     let (kind, said) = (text("kind"), text("apiVersion"));
     let (of, short) = split(said);

@@ -32,10 +32,6 @@ impl Api {
         let (mut object, warnings) = decode(resource, body, encoding, options.field_validation)?;
         let remark = |status: Status| status.with_warnings(&warnings);
         place(&mut object, target).map_err(remark)?;
-        if !object.meta("resourceVersion").is_empty() {
-            let why = "resourceVersion should not be set on objects to be created";
-            return Err(remark(Status::unexplained(why)));
-        }
         self.account_for_new(resource, options, &mut object);
         self.insert(resource, options, object, warnings.clone())
             .map_err(remark)
@@ -77,7 +73,6 @@ impl Api {
             }
             if attempt == 1 {
                 self.authorise_creation(options.caller.as_deref())?;
-                validation::size(&object)?;
                 warnings.extend(warnings::about(resource, &object, None));
             }
             strategies::complete(resource, &mut object)?;
@@ -90,6 +85,11 @@ impl Api {
                     Some(entry) => Err(exists(resource, &object, &entry).with_warnings(&warnings)),
                     None => Ok(dry(201, object, warnings)),
                 };
+            }
+            // The real server's storage looks at it, which is never asked on a dry run.
+            if has_revision(&object) {
+                let why = "resourceVersion should not be set on objects to be created";
+                return Err(Status::unexplained(why));
             }
             limits::check_size(&object)?;
             match self.commit(resource, &mut object, Expect::Absent, Change::Put) {
@@ -125,6 +125,11 @@ impl Api {
         particular::prepare_create(resource, object, &self.world.now_text());
         normalize(object, resource);
     }
+}
+
+fn has_revision(object: &Object) -> bool {
+    let said = object.meta("resourceVersion").parse::<u64>();
+    said.is_ok_and(|revision| revision != 0)
 }
 
 fn exists(resource: &Resource, object: &Object, entry: &Entry) -> Status {

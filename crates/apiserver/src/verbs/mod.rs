@@ -28,7 +28,7 @@ use serde_json::Value;
 
 pub(crate) use apply::Configuration;
 pub(crate) use commit::Generation;
-pub(crate) use conform::{check_body_kind, decode, normalize};
+pub(crate) use conform::{decode, decode_part, normalize};
 pub(crate) use options::{DeleteOptions, FieldValidation, ListOptions, WriteOptions};
 pub(crate) use read::Page;
 pub(crate) use watch::WatchStream;
@@ -42,7 +42,7 @@ use crate::{
     request::Target,
     schema::FieldError,
     status::Status,
-    storage::{Entry, Key, Storage},
+    storage::{Entry, Storage},
     versions,
     world::World,
 };
@@ -94,14 +94,21 @@ impl Answer {
             warnings: Vec::new(),
         }
     }
+
+    /// With what the client may want to know; only objects can say it.
+    pub(crate) fn with_warnings(mut self, more: &[String]) -> Self {
+        if let Self::Object { warnings, .. } = &mut self {
+            warnings.extend_from_slice(more);
+        }
+        self
+    }
 }
 
 impl Api {
     /// The object under a target's name, or the refusal that says there is none.
     pub(crate) fn current(&self, target: &Target) -> Result<Arc<Entry>, Status> {
-        let key = Key::new(&target.namespace, &target.name);
         let resource = &target.resource;
-        let entry = self.storage.get(&resource.table, &key);
+        let entry = self.storage.get(&resource.table, &target.key());
         entry
             .map(|entry| crd::seen(resource, entry))
             .ok_or_else(|| Status::not_found(resource, &target.name))

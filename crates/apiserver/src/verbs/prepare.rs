@@ -73,7 +73,7 @@ pub(super) fn prepare_update(object: &mut Object, old: &Object, target: &Target)
     ] {
         object.keep_meta(key, old);
     }
-    if *target.subresource == *"status" {
+    if matches!(&*target.subresource, "status" | "approval") {
         keep_all_but_status(object, old, resource);
     } else if resource.has_status() {
         keep_status(object, old);

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::{
     Answer, Api, RACES, WriteOptions,
     accounts::keep_times,
-    conform::{check, check_kind, conform, decode, judge, no_struct, wrong_custom_kind},
+    conform::{check, check_kind, conform, decode_over, judge, no_struct, wrong_custom_kind},
     invalid,
     prepare::{check_revision, dry, named, place, prepare_update},
     rendered,
@@ -23,7 +23,7 @@ use crate::{
     schema::{FieldError, Problem, Schema},
     status::Status,
     storage::{Change, Entry, Expect},
-    validation, versions, warnings,
+    strategies, validation, versions, warnings,
 };
 
 impl Api {
@@ -35,7 +35,9 @@ impl Api {
         encoding: Encoding,
     ) -> Result<Answer, Status> {
         let resource = &target.resource;
-        let (object, warnings) = decode(resource, body, encoding, options.field_validation)?;
+        let known = self.storage.get(&resource.table, &target.key());
+        let account = known.as_ref().map_or("", |entry| entry.object.account());
+        let (object, warnings) = decode_over(account, resource, body, encoding, options.field_validation)?;
         self.update_with(target, options, object, &warnings)
             .map_err(|status| status.with_warnings(&warnings))
     }
@@ -64,38 +66,27 @@ impl Api {
         }
         let said = object.meta("resourceVersion").to_owned();
         check_revision(&said)?;
+        let mut object = Some(object);
         for _ in 0..RACES {
+            // Who names a revision has one try.
+            let attempt = if said.is_empty() {
+                object.clone()
+            } else {
+                object.take()
+            };
+            let Some(mut object) = attempt else {
+                break;
+            };
             let entry = self.current(target)?;
-            if said.is_empty() || said == "0" {
-                if !resource.strategy.unconditional_update {
-                    let problem = Problem::Invalid(0.into(), "must be specified for an update".into());
-                    let error = FieldError::new("metadata.resourceVersion", problem);
-                    // This one refusal names the resource where others name the kind.
-                    return Err(Status::invalid(
-                        &resource.group,
-                        &resource.plural,
-                        &target.name,
-                        &[error],
-                    ));
-                }
-            } else if said.parse::<u64>().is_err() {
-                return Err(Status::unexplained(format!(
-                    "strconv.ParseUint: parsing {said:?}: invalid syntax"
-                )));
-            } else if said != entry.revision.to_string() {
-                return Err(Status::modified(resource, &target.name));
-            }
+            check_current(&said, &entry, target)?;
             let uid = object.meta("uid");
             let old = versions::shown(&entry, resource);
             if !uid.is_empty() && uid != old.meta("uid") {
                 return Err(uid_mismatch(resource, &old, uid, old.meta("uid")));
             }
-            let mut object = object.clone();
             self.account_for(resource, &target.subresource, options, &mut object, &old);
-            match self.replace(target, options, &entry, &old, object, warnings.to_vec())? {
-                Some(answer) => return Ok(answer),
-                None if said.is_empty() => {}
-                None => return Err(Status::modified(resource, &target.name)),
+            if let Some(answer) = self.replace(target, options, &entry, &old, object, warnings.to_vec())? {
+                return Ok(answer);
             }
         }
         Err(Status::modified(resource, &target.name))
@@ -181,6 +172,7 @@ impl Api {
     ) -> Result<Option<Answer>, Status> {
         let resource = &target.resource;
         self.check_escalation(resource, options.caller.as_deref(), &object, Some(old))?;
+        strategies::decide(target, &mut object, old, &self.world.now_text());
         let mut errors = prepare_update(&mut object, old, target);
         let found = check(resource, &target.subresource, &object, Some(old));
         // A subresource touches what is its own, and leaves the rest as it passed before.
@@ -196,7 +188,7 @@ impl Api {
             }
             part => {
                 let changes = match part {
-                    "status" => rules::check_status(resource, &object),
+                    "status" | "approval" => rules::check_status(resource, part, &object, old),
                     _ => Vec::new(),
                 };
                 let rules = Vec::new();
@@ -210,7 +202,7 @@ impl Api {
         if !errors.is_empty() {
             return Err(invalid(resource, &target.name, &errors));
         }
-        validation::size(&object)?;
+        self.check_signer(target, options.caller.as_deref(), &object, old)?;
         warnings.extend(warnings::about(resource, &object, Some(old)));
         let _allotting = self.allot(resource, &mut object, Some(old), options)?;
         if options.dry_run {
@@ -275,6 +267,35 @@ impl Api {
                 stored.revision == seen.revision && object == stored.object.decode()
             })
     }
+}
+
+/// Refuses a write that is not based on what is stored. One that does not say what it is based on goes through, where
+/// the kind allows that.
+pub(super) fn check_current(said: &str, entry: &Entry, target: &Target) -> Result<(), Status> {
+    let resource = &target.resource;
+    if said.is_empty() || said == "0" {
+        if resource.strategy.unconditional_update {
+            return Ok(());
+        }
+        let problem = Problem::Invalid(0.into(), "must be specified for an update".into());
+        let error = FieldError::new("metadata.resourceVersion", problem);
+        // This one refusal names the resource where others name the kind.
+        return Err(Status::invalid(
+            &resource.group,
+            &resource.plural,
+            &target.name,
+            &[error],
+        ));
+    }
+    if said.parse::<u64>().is_err() {
+        return Err(Status::unexplained(format!(
+            "strconv.ParseUint: parsing {said:?}: invalid syntax"
+        )));
+    }
+    if said != entry.revision.to_string() {
+        return Err(Status::modified(resource, &target.name));
+    }
+    Ok(())
 }
 
 fn uid_mismatch(resource: &Resource, object: &Object, said: &str, known: &str) -> Status {

@@ -3,8 +3,8 @@ use k8s_openapi::api::core::v1::ConfigMap;
 
 use super::*;
 use crate::{
-    cache::Core,
     change::Change,
+    core::Core,
     ingest::{Arrival, Ingest},
     kind::KindName,
     scan::Cursor,
@@ -402,4 +402,27 @@ fn a_closed_store_ends_its_subscriptions_when_they_are_empty() {
         matches!(store.subscribe().next().now_or_never(), Some(Some(_))),
         "a replay still comes first"
     );
+}
+
+#[test]
+fn a_write_is_reflected_when_the_object_or_the_watch_has_come_that_far() {
+    let world = World::new();
+    let reflects = |version, outside| {
+        let key = ObjectKey::namespaced("n", "a");
+        world.core.store.reflects(&key, version, outside)
+    };
+    assert!(reflects(6, false), "nobody can read yet");
+    world.replace(&[("a", "u", 3)], "5");
+    assert!(reflects(5, false) && reflects(3, true));
+    assert!(
+        !reflects(6, false) && !reflects(6, true),
+        "it is there in an older state"
+    );
+    world.apply("b", "v", 6);
+    assert!(reflects(6, false) && !reflects(7, false));
+    world.remove("a", "u", 8);
+    assert!(reflects(8, false) && !reflects(9, false));
+    assert!(reflects(9, true), "what belongs elsewhere has only to be gone");
+    world.core.store.close();
+    assert!(reflects(9, false), "nothing will come");
 }

@@ -1,6 +1,6 @@
 //! One child: from what the author says to what is applied.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::{
     Resource,
     api::GetParams,
@@ -222,10 +222,14 @@ impl<K: Cacheable + Resource<DynamicType: Clone + Send + Sync> + Serialize> Pare
         }
         let labels = metadata.labels.get_or_insert_default();
         labels.insert(CONTROLLER.to_owned(), listers.controller.clone());
-        metadata.owner_references = self
-            .object
-            .controller_owner_ref(self.kind)
-            .map(|owner| vec![owner]);
+        metadata.owner_references = self.object.controller_owner_ref(self.kind).map(|owner| {
+            // Who deletes the object in the foreground waits for its children.
+            let block_owner_deletion = Some(true);
+            vec![OwnerReference {
+                block_owner_deletion,
+                ..owner
+            }]
+        });
         let fingerprint = fingerprint(&serde_json::to_value(&wanted)?);
         let annotations = wanted.metadata.annotations.get_or_insert_default();
         annotations.insert(APPLIED.to_owned(), format!("{fingerprint:016x}"));

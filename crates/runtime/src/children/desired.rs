@@ -80,6 +80,10 @@ impl Desired {
     }
 
     /// And this child of a kind that is known at run time.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "a child is given away: what was changed in it afterwards would have no effect"
+    )]
     pub fn dynamic_child<C>(mut self, child: C, kind: C::DynamicType) -> Self
     where
         C: Cacheable + Serialize + Resource<DynamicType: Send + Sync>,

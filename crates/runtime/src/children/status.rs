@@ -38,7 +38,7 @@ impl<K: Cacheable + Serialize> Parent<'_, K> {
         })?;
         let there = serde_json::to_value(self.object)?["status"].take();
         if !findings.is_empty() {
-            wanted["conditions"] = json!(self.conditions(&there, findings)?);
+            wanted["conditions"] = json!(self.conditions(&there, findings));
         }
         let deed = Deed {
             wanted: fingerprint(&wanted),
@@ -54,24 +54,36 @@ impl<K: Cacheable + Serialize> Parent<'_, K> {
             metadata: self.object.meta().clone(),
             data: json!({ "status": wanted }),
         };
-        let mut written = self.ctx.world.writer.of(resource).apply_status(&body).await?;
-        let there = fingerprint(&written.data["status"].take());
+        let written = self.ctx.world.writer.of(resource).apply_status(&body).await?;
+        // As the type sees it, which is how it is compared.
+        let written: K = serde_json::from_value(serde_json::to_value(written)?)?;
+        let there = fingerprint(&serde_json::to_value(written)?["status"]);
         self.memory
             .lock()
             .status_written(self.key, Deed { there, ..deed });
         Ok(())
     }
 
-    /// The conditions with what was found; those that are there say since when.
-    fn conditions(&self, there: &Value, findings: Vec<Finding>) -> Result<Vec<Condition>, Error> {
-        let before = there.get("conditions").cloned().unwrap_or_else(|| json!([]));
-        let mut conditions: Vec<Condition> = serde_json::from_value(before)?;
+    /// What was found, as conditions; those that are there say since when. Others' are theirs, whatever they look like.
+    fn conditions(&self, there: &Value, findings: Vec<Finding>) -> Vec<Condition> {
+        let before = there.get("conditions").and_then(Value::as_array);
+        let ours = |condition: &Condition| findings.iter().any(|finding| finding.kind() == condition.type_);
+        let mut conditions: Vec<Condition> = before
+            .into_iter()
+            .flatten()
+            .filter_map(|condition| {
+                // Older kinds leave out what is empty.
+                let mut whole = json!({ "message": "", "reason": "" });
+                let fields = condition.as_object()?.clone();
+                whole.as_object_mut()?.extend(fields);
+                serde_json::from_value(whole).ok()
+            })
+            .filter(ours)
+            .collect();
         let generation = self.object.meta().generation;
-        let kinds: Vec<_> = findings.iter().map(|finding| finding.kind().to_owned()).collect();
         for finding in findings {
             conditions.set(finding.at(generation), &Clock::system());
         }
-        conditions.retain(|condition| kinds.contains(&condition.type_));
-        Ok(conditions)
+        conditions
     }
 }

@@ -64,6 +64,11 @@ impl Manager {
     /// Dropping the returned future instead ends every task at its next await, running reconciles included, and releases
     /// no lease.
     pub async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<(), ManagerError> {
+        // It is large, and whoever awaits it should not have to carry it.
+        Box::pin(self.run_all(shutdown)).await
+    }
+
+    async fn run_all(self, shutdown: impl Future<Output = ()>) -> Result<(), ManagerError> {
         check_names(&self.controllers)?;
         let shutdown = pin!(shutdown);
         let listener = match &self.listen {
@@ -210,13 +215,13 @@ fn endpoints(
             Err(unready.join("; ").into())
         }
     });
-    let (shown, cached) = (Arc::clone(boards), caches.clone());
+    let (shown, reported) = (Arc::clone(boards), caches.clone());
     Endpoints::new()
         .health(health)
         .ready(ready)
         .metrics(metrics.clone())
         .controllers(move || shown.iter().map(|(name, board)| board.status(name)).collect())
-        .caches(move || cached.reports().into_iter().map(CacheStatus::from).collect())
+        .caches(move || reported.reports().into_iter().map(CacheStatus::from).collect())
 }
 
 /// How long a leader may be overdue before it counts as unhealthy.
@@ -322,16 +327,16 @@ impl Running<'_> {
                     .map_err(|cause| ManagerError::Controller { controller, cause })
             });
         }
-        let (lost, loss) = oneshot::channel();
+        let (tell, told) = oneshot::channel();
         let electing = async {
             let Some(election) = election else { return };
             self.ready().await;
             let (mut stopping, mut ended) = (stop.clone(), work_over.clone());
             let run = election.run_until(async move { stopping.requested().await }, async move {
-                ended.requested().await
+                ended.requested().await;
             });
             if let Err(error) = run.await {
-                let _ = lost.send(error);
+                let _ = tell.send(error);
             }
         };
         let working = async {
@@ -339,8 +344,8 @@ impl Running<'_> {
             let mut tasks = Some(tasks);
             let mut ready = pin!(self.ready());
             // Without an election, and after one that ended well, there is nothing to lose.
-            let mut loss = pin!(async {
-                match loss.await {
+            let mut lost = pin!(async {
+                match told.await {
                     Ok(lost) => lost,
                     Err(_) => pending().await,
                 }
@@ -349,7 +354,7 @@ impl Running<'_> {
                 tokio::select! {
                     biased;
                     () = &mut shutdown => break,
-                    lost = &mut loss => {
+                    lost = &mut lost => {
                         outcome = Err(lost.into());
                         break;
                     }

@@ -14,7 +14,7 @@ use windlass::{
     kube::api::{DeleteParams, Patch, PatchParams, PostParams},
     prelude::*,
 };
-use windlass_foo::{Foo, FooSpec};
+use windlass_foo::Foo;
 use windlass_suite::{Context as Case, suite};
 use world::World;
 

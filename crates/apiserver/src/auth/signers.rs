@@ -1,0 +1,47 @@
+//! Who may approve requests for certificates, and who may sign them: that depends on the signer, not only on the request.
+
+use serde_json::Value;
+use windlass_rights::Access;
+
+use super::Caller;
+use crate::{object::Object, request::Target, status::Status, verbs::Api};
+
+impl Api {
+    /// Refuses a decision, or a certificate, by somebody who does not have the right for the request's signer.
+    pub(crate) fn check_signer(
+        &self,
+        target: &Target,
+        caller: Option<&Caller>,
+        object: &Object,
+        old: &Object,
+    ) -> Result<(), Status> {
+        let resource = &target.resource;
+        let kind = (&*resource.group, &*resource.kind);
+        let (Some(caller), ("certificates.k8s.io", "CertificateSigningRequest")) = (caller, kind) else {
+            return Ok(());
+        };
+        let verb = match &*target.subresource {
+            "approval" => "approve",
+            "status" if answer(object) != answer(old) => "sign",
+            _ => return Ok(()),
+        };
+        let spec = old.fields().get("spec").unwrap_or(&Value::Null);
+        let signer = spec["signerName"].as_str().unwrap_or_default();
+        let domain = signer.split('/').next().unwrap_or_default();
+        let may = |name: &str| {
+            let access = Access::resource(verb, &resource.group, "signers").named(name);
+            self.decide(&caller.user, &access).is_allowed()
+        };
+        if may(signer) || may(&format!("{domain}/*")) {
+            return Ok(());
+        }
+        let why = format!("user not permitted to {verb} requests with signerName {signer:?}");
+        Err(Status::forbidden(resource, &target.name, &why))
+    }
+}
+
+/// What a signer says of a request: the certificate, or why there is none.
+fn answer(object: &Object) -> [Option<&Value>; 2] {
+    let status = object.fields().get("status");
+    ["certificate", "conditions"].map(|key| status.and_then(|status| status.get(key)))
+}

@@ -1,0 +1,397 @@
+//! Disruption budgets.
+
+use anyhow::Result;
+use k8s_openapi::api::{
+    core::v1::{Event, Pod, ServiceAccount},
+    policy::v1::PodDisruptionBudget,
+};
+use kube::{
+    Api, Client, Config, ResourceExt,
+    api::{DynamicObject, EvictParams, ListParams, Patch, PatchParams, PostParams, WatchParams},
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use serde_json::{Value, json};
+use windlass_cluster::Cluster;
+use windlass_suite::Context;
+
+use crate::{
+    kinds::Foos,
+    witness::{Witness, create, eventually, owner, resource},
+};
+
+/// A namespace with pods and budgets.
+struct Place {
+    client: Client,
+    namespace: String,
+}
+
+impl Place {
+    async fn of(ctx: &Context) -> Result<Self> {
+        Self::new(ctx.client(), ctx.namespace()).await
+    }
+
+    async fn new(client: Client, namespace: &str) -> Result<Self> {
+        let accounts = Api::<ServiceAccount>::namespaced(client.clone(), namespace);
+        eventually("the pods' account", async || {
+            Ok(accounts.get_opt("default").await?)
+        })
+        .await?;
+        let namespace = namespace.to_owned();
+        Ok(Self { client, namespace })
+    }
+
+    fn api<K>(&self) -> Api<K>
+    where
+        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType: Default>,
+    {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// Creates a budget, and watches it.
+    async fn budget(&self, name: &str, spec: Value) -> Result<Witness> {
+        let api = Api::namespaced_with(
+            self.client.clone(),
+            &self.namespace,
+            &resource("policy", "v1", "PodDisruptionBudget"),
+        );
+        let only = WatchParams::default().fields(&format!("metadata.name={name}"));
+        let witness = Witness::telling(&api, &only, told).await?;
+        create(
+            &api,
+            json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+                "metadata": {"name": name}, "spec": spec}),
+        )
+        .await?;
+        Ok(witness)
+    }
+
+    async fn pod(&self, name: &str, controller: Option<&DynamicObject>) -> Result<()> {
+        let mut owners = Vec::from_iter(controller.map(owner));
+        for owner in &mut owners {
+            owner["controller"] = true.into();
+        }
+        let pod = serde_json::from_value(json!({
+            "metadata": {"name": name, "labels": {"app": "a"}, "ownerReferences": owners},
+            "spec": {"containers": [{"name": "c", "image": "i"}], "terminationGracePeriodSeconds": 0},
+        }))?;
+        self.api::<Pod>().create(&PostParams::default(), &pod).await?;
+        Ok(())
+    }
+
+    async fn ready(&self, pod: &str, status: &str) -> Result<()> {
+        let status =
+            json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": status}]}});
+        self.api::<Pod>()
+            .patch_status(pod, &PatchParams::default(), &Patch::Merge(status))
+            .await?;
+        Ok(())
+    }
+
+    async fn event(&self, reason: &str) -> Result<Event> {
+        let events = self.api::<Event>();
+        eventually("the event", async || {
+            let events = events.list(&ListParams::default()).await?.items;
+            Ok(events
+                .into_iter()
+                .find(|event| event.reason.as_deref() == Some(reason)))
+        })
+        .await
+    }
+}
+
+/// `observed generation/generation: healthy of desired of expected, allowed; condition`, and who was evicted.
+fn told(budget: &DynamicObject) -> String {
+    let status = &budget.data["status"];
+    let number = |key: &str| status[key].as_i64().unwrap_or(-1);
+    let conditions: Vec<_> = status["conditions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|condition| {
+            let text = |key: &str| condition[key].as_str().unwrap_or("absent");
+            assert_eq!(condition["observedGeneration"], status["observedGeneration"]);
+            format!(
+                "{}={}/{}/{}",
+                text("type"),
+                text("status"),
+                text("reason"),
+                text("message")
+            )
+        })
+        .collect();
+    let evicted = status["disruptedPods"].as_object();
+    let evicted: Vec<_> = evicted
+        .into_iter()
+        .flatten()
+        .map(|(name, _)| name.as_str())
+        .collect();
+    format!(
+        "{}/{}: {} of {} of {}, {} allowed; {} [{}]",
+        number("observedGeneration"),
+        budget.metadata.generation.unwrap_or(0),
+        number("currentHealthy"),
+        number("desiredHealthy"),
+        number("expectedPods"),
+        number("disruptionsAllowed"),
+        conditions.join(","),
+        evicted.join(",")
+    )
+}
+
+const NO: &str = "DisruptionAllowed=False/InsufficientPods/";
+const YES: &str = "DisruptionAllowed=True/SufficientPods/";
+
+fn selector() -> Value {
+    json!({"matchLabels": {"app": "a"}})
+}
+
+pub(crate) async fn a_number_is_counted_against_the_pods_that_are_there(ctx: Context) -> Result<()> {
+    let place = Place::of(&ctx).await?;
+    let mut budget = place
+        .budget("b", json!({"minAvailable": 1, "selector": selector()}))
+        .await?;
+    let lines = budget
+        .until(&format!("MODIFIED 1/1: 0 of 1 of 0, 0 allowed; {NO} []"))
+        .await?;
+    assert_eq!(lines[0], "ADDED -1/1: 0 of 0 of 0, 0 allowed;  []");
+    let event = place.event("NoPods").await?;
+    assert_eq!(event.message.as_deref(), Some("No matching pods found"));
+    assert_eq!(event.type_.as_deref(), Some("Normal"));
+    let source = event.source.unwrap_or_default().component;
+    assert_eq!(source.as_deref(), Some("controllermanager"));
+
+    place.pod("a-1", None).await?;
+    budget
+        .until(&format!("MODIFIED 1/1: 0 of 1 of 1, 0 allowed; {NO} []"))
+        .await?;
+    place.pod("a-2", None).await?;
+    place.ready("a-1", "True").await?;
+    budget
+        .until(&format!("MODIFIED 1/1: 1 of 1 of 2, 0 allowed; {NO} []"))
+        .await?;
+    place.ready("a-2", "True").await?;
+    let before = budget
+        .until(&format!("MODIFIED 1/1: 2 of 1 of 2, 1 allowed; {YES} []"))
+        .await?
+        .len();
+    let budgets = place.api::<PodDisruptionBudget>();
+    let more = json!({"spec": {"minAvailable": 2}});
+    budgets
+        .patch("b", &PatchParams::default(), &Patch::Merge(more))
+        .await?;
+    let lines = budget
+        .until(&format!("MODIFIED 2/2: 2 of 2 of 2, 0 allowed; {NO} []"))
+        .await?;
+    assert_eq!(
+        lines[before],
+        format!("MODIFIED 1/2: 2 of 1 of 2, 1 allowed; {YES} []")
+    );
+    let author = budgets.get("b").await?;
+    let author = author
+        .managed_fields()
+        .iter()
+        .find(|entry| entry.subresource.as_deref() == Some("status"))
+        .and_then(|entry| entry.manager.as_deref());
+    assert_eq!(author, Some("kube-controller-manager"));
+    Ok(())
+}
+
+pub(crate) async fn a_percentage_of_unmanaged_pods_is_none(ctx: Context) -> Result<()> {
+    let place = Place::of(&ctx).await?;
+    place.pod("a-1", None).await?;
+    place.ready("a-1", "True").await?;
+    let mut budget = place
+        .budget("b", json!({"minAvailable": "50%", "selector": selector()}))
+        .await?;
+    budget
+        .until(&format!("MODIFIED 1/1: 1 of 0 of 0, 0 allowed; {NO} []"))
+        .await?;
+    let event = place.event("UnmanagedPods").await?;
+    let message = event.message.unwrap_or_default();
+    assert_eq!(
+        message,
+        "Pods selected by this PodDisruptionBudget (selector: &LabelSelector{MatchLabels:map[string]string{app: a,},\
+         MatchExpressions:[]LabelSelectorRequirement{},}) were found to be unmanaged. As a result, the status of the PDB cannot \
+         be calculated correctly, which may result in undefined behavior. To account for these pods please set \
+         \".spec.minAvailable\" field of the PDB to an integer value."
+    );
+    Ok(())
+}
+
+pub(crate) async fn pods_are_expected_as_their_controller_scales(ctx: Context) -> Result<()> {
+    let place = Place::of(&ctx).await?;
+    let foos = Foos::install(&ctx).await?;
+    let foo = foos.create("f", &[]).await?;
+    for name in ["a-1", "a-2", "a-3"] {
+        place.pod(name, Some(&foo)).await?;
+        place.ready(name, "True").await?;
+    }
+    let mut budget = place
+        .budget("b", json!({"maxUnavailable": "40%", "selector": selector()}))
+        .await?;
+    // A real controller learns of new kinds every half minute, and looks again when a pod changes.
+    let budgets = place.api::<PodDisruptionBudget>();
+    let mut tries = 0;
+    eventually("the count", async || {
+        tries += 1;
+        let again = json!({"metadata": {"annotations": {"tries": tries.to_string()}}});
+        let pods = place.api::<Pod>();
+        pods.patch("a-1", &PatchParams::default(), &Patch::Merge(again))
+            .await?;
+        let status = budgets.get("b").await?.status.unwrap_or_default();
+        Ok((status.expected_pods == Some(4)).then_some(()))
+    })
+    .await?;
+    // Four are wanted, of which two may be missing, rounded up.
+    budget
+        .until(&format!("MODIFIED 1/1: 3 of 2 of 4, 1 allowed; {YES} []"))
+        .await?;
+    place.ready("a-3", "False").await?;
+    budget
+        .until(&format!("MODIFIED 1/1: 2 of 2 of 4, 0 allowed; {NO} []"))
+        .await?;
+    Ok(())
+}
+
+pub(crate) async fn what_cannot_be_scaled_cannot_be_counted(ctx: Context) -> Result<()> {
+    let place = Place::of(&ctx).await?;
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}});
+    let secrets = Api::namespaced_with(ctx.client(), ctx.namespace(), &resource("", "v1", "Secret"));
+    let mut secret = create(&secrets, secret).await?;
+    secret.types = Some(kube::api::TypeMeta {
+        api_version: "v1".to_owned(),
+        kind: "Secret".to_owned(),
+    });
+    place.pod("a-1", Some(&secret)).await?;
+    let mut budget = place
+        .budget("b", json!({"maxUnavailable": 1, "selector": selector()}))
+        .await?;
+    let why = "secrets does not implement the scale subresource";
+    let failed = format!("DisruptionAllowed=False/SyncFailed/{why}");
+    budget
+        .until(&format!("MODIFIED -1/1: 0 of 0 of 0, 0 allowed; {failed} []"))
+        .await?;
+    let event = place.event("CalculateExpectedPodCountFailed").await?;
+    assert_eq!(
+        event.message,
+        Some(format!("Failed to calculate the number of expected pods: {why}"))
+    );
+    Ok(())
+}
+
+/// A client that takes "too many requests" for an answer.
+async fn impatient(ctx: &Context) -> Result<Client> {
+    let kubeconfig = Kubeconfig::read_from(ctx.cluster().kubeconfig()?)?;
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    config.proxy_url = None;
+    config.default_retry = false;
+    Ok(Client::try_from(config)?)
+}
+
+pub(crate) async fn evictions_are_taken_from_the_budget(ctx: Context) -> Result<()> {
+    let place = Place::of(&ctx).await?;
+    let pods = Api::<Pod>::namespaced(impatient(&ctx).await?, ctx.namespace());
+    for name in ["a-1", "a-2"] {
+        place.pod(name, None).await?;
+        place.ready(name, "True").await?;
+    }
+    let mut budget = place
+        .budget("b", json!({"minAvailable": 1, "selector": selector()}))
+        .await?;
+    let before = budget
+        .until(&format!("MODIFIED 1/1: 2 of 1 of 2, 1 allowed; {YES} []"))
+        .await?
+        .len();
+    pods.evict("a-1", &EvictParams::default()).await?;
+    let lines = budget
+        .until(&format!("MODIFIED 1/1: 1 of 1 of 1, 0 allowed; {NO} []"))
+        .await?;
+    assert_eq!(
+        lines[before],
+        format!("MODIFIED 1/1: 2 of 1 of 2, 0 allowed; {NO} [a-1]")
+    );
+    let refused = pods.evict("a-2", &EvictParams::default()).await;
+    let Err(kube::Error::Api(status)) = refused else {
+        anyhow::bail!("it must be refused: {refused:?}");
+    };
+    assert_eq!(status.code, 429);
+    // One that is not ready is no loss, as long as enough others are.
+    place.pod("a-3", None).await?;
+    place.ready("a-3", "False").await?;
+    budget
+        .until(&format!("MODIFIED 1/1: 1 of 1 of 2, 0 allowed; {NO} []"))
+        .await?;
+    pods.evict("a-3", &EvictParams::default()).await?;
+    budget
+        .until(&format!("MODIFIED 1/1: 1 of 1 of 1, 0 allowed; {NO} []"))
+        .await?;
+    // Where they are not, it is held, unless the budget says otherwise.
+    place.ready("a-2", "False").await?;
+    budget
+        .until(&format!("MODIFIED 1/1: 0 of 1 of 1, 0 allowed; {NO} []"))
+        .await?;
+    let refused = pods.evict("a-2", &EvictParams::default()).await;
+    let refused = refused.err().map(|error| error.to_string()).unwrap_or_default();
+    anyhow::ensure!(refused.contains("violate"), "{refused}");
+    let generous = json!({"spec": {"unhealthyPodEvictionPolicy": "AlwaysAllow"}});
+    let budgets = place.api::<PodDisruptionBudget>();
+    budgets
+        .patch("b", &PatchParams::default(), &Patch::Merge(generous))
+        .await?;
+    pods.evict("a-2", &EvictParams::default()).await?;
+    budget
+        .until(&format!("MODIFIED 2/2: 0 of 1 of 0, 0 allowed; {NO} []"))
+        .await?;
+    Ok(())
+}
+
+/// How many pods a Deployment's or a bare ReplicaSet's budget expects. The objects are made by hand, just as their
+/// controllers would make them.
+pub(crate) async fn replica_sets_count_as_their_deployment() -> Result<()> {
+    let cluster = Cluster::embedded().controllers().start().await?;
+    let place = Place::new(cluster.client(), "default").await?;
+    let create = async |kind: &str, name: &str, replicas: i32, labels: Value, owners: Value| {
+        let api = Api::namespaced_with(cluster.client(), "default", &resource("apps", "v1", kind));
+        let object = json!({
+            "apiVersion": "apps/v1", "kind": kind,
+            "metadata": {"name": name, "labels": labels, "ownerReferences": owners},
+            "spec": {"replicas": replicas, "selector": {"matchLabels": labels}, "template": {
+                "metadata": {"labels": labels},
+                "spec": {"containers": [{"name": "c", "image": "i"}], "terminationGracePeriodSeconds": 0},
+            }},
+        });
+        let mut created = create(&api, object).await?;
+        created.types = Some(kube::api::TypeMeta {
+            api_version: "apps/v1".to_owned(),
+            kind: kind.to_owned(),
+        });
+        anyhow::Ok(created)
+    };
+    let bare = create(
+        "ReplicaSet",
+        "bare",
+        2,
+        json!({"app": "a", "of": "bare"}),
+        json!([]),
+    )
+    .await?;
+    place.pod("bare-1", Some(&bare)).await?;
+    let mut budget = place
+        .budget("b", json!({"maxUnavailable": 1, "selector": selector()}))
+        .await?;
+    budget
+        .until(&format!("MODIFIED 1/1: 0 of 1 of 2, 0 allowed; {NO} []"))
+        .await?;
+    let deployment = create("Deployment", "web", 5, json!({"app": "web"}), json!([])).await?;
+    let mut owned = owner(&deployment);
+    owned["controller"] = true.into();
+    let labels = json!({"app": "web", "pod-template-hash": "1"});
+    let set = create("ReplicaSet", "web-1", 3, labels, json!([owned])).await?;
+    place.pod("web-1-1", Some(&set)).await?;
+    // Two of the one, and five of the other, whatever its set has come to.
+    budget
+        .until(&format!("MODIFIED 1/1: 0 of 6 of 7, 0 allowed; {NO} []"))
+        .await?;
+    cluster.stop().await;
+    Ok(())
+}

@@ -1,0 +1,169 @@
+//! Kinds that come and go.
+
+use anyhow::Result;
+use kube::{
+    Api,
+    api::{DeleteParams, DynamicObject},
+};
+use serde_json::json;
+use windlass_suite::Context;
+
+use crate::witness::{
+    Witness, blocked, config_map, config_maps, create, eventually, nobody, owner, resource,
+};
+
+/// A kind of the case's own, and its objects in the case's namespace.
+pub(crate) struct Foos {
+    definitions: Api<DynamicObject>,
+    name: String,
+    api_version: String,
+    api: Api<DynamicObject>,
+}
+
+impl Foos {
+    pub(crate) async fn install(ctx: &Context) -> Result<Self> {
+        let definitions = Api::all_with(
+            ctx.client(),
+            &resource("apiextensions.k8s.io", "v1", "CustomResourceDefinition"),
+        );
+        let group = format!("{}.windlass.dev", ctx.namespace());
+        let name = format!("foos.{group}");
+        let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+        create(
+            &definitions,
+            json!({
+                "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+                "metadata": {"name": name},
+                "spec": {
+                    "group": group, "scope": "Namespaced",
+                    "names": {"plural": "foos", "singular": "foo", "kind": "Foo", "listKind": "FooList"},
+                    "versions": [
+                        {"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema},
+                            "subresources": {"scale": {
+                                "specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas",
+                            }}},
+                    ],
+                },
+            }),
+        )
+        .await?;
+        let api = Api::namespaced_with(ctx.client(), ctx.namespace(), &resource(&group, "v1", "Foo"));
+        eventually("the kind", async || {
+            let served = api.list(&kube::api::ListParams::default()).await;
+            Ok(served.ok())
+        })
+        .await?;
+        Ok(Self {
+            definitions,
+            name,
+            api_version: format!("{group}/v1"),
+            api,
+        })
+    }
+
+    pub(crate) async fn create(&self, name: &str, owners: &[serde_json::Value]) -> Result<DynamicObject> {
+        let metadata = json!({"name": name, "ownerReferences": owners});
+        let foo = json!({"apiVersion": self.api_version, "kind": "Foo", "metadata": metadata, "spec": {"replicas": 4}});
+        let mut created = create(&self.api, foo).await?;
+        created.types = Some(kube::api::TypeMeta {
+            api_version: self.api_version.clone(),
+            kind: "Foo".to_owned(),
+        });
+        Ok(created)
+    }
+}
+
+pub(crate) async fn custom_objects_own_and_are_owned(ctx: Context) -> Result<()> {
+    let foos = Foos::install(&ctx).await?;
+    let api = config_maps(&ctx);
+    let mut witness = Witness::of(&foos.api).await?;
+    let mut children = Witness::of(&api).await?;
+    let parent = foos.create("a", &[]).await?;
+    foos.create("b", &[owner(&parent), nobody("v1", "ConfigMap")])
+        .await?;
+    config_map(&api, "a-1", &[blocked(&parent)]).await?;
+    // Custom kinds take no strategic patches.
+    witness.until("MODIFIED b <a").await?;
+    foos.api.delete("a", &DeleteParams::foreground()).await?;
+    children.until("DELETED a-1 <a").await?;
+    witness.until("DELETED a [foregroundDeletion] deleting").await?;
+    if foos.api.get_opt("b").await?.is_some() {
+        witness.until("DELETED b <a").await?;
+    }
+
+    let parent = foos.create("c", &[]).await?;
+    foos.create("c-1", &[owner(&parent)]).await?;
+    foos.api.delete("c", &DeleteParams::orphan()).await?;
+    let lines = witness.until("DELETED c [orphan] deleting").await?;
+    assert_eq!(lines[lines.len() - 2], "MODIFIED c-1");
+    foos.definitions
+        .delete(&foos.name, &DeleteParams::default())
+        .await?;
+    Ok(())
+}
+
+pub(crate) async fn a_kind_that_goes_takes_its_objects_children_with_it(ctx: Context) -> Result<()> {
+    let foos = Foos::install(&ctx).await?;
+    let api = config_maps(&ctx);
+    let mut children = Witness::of(&api).await?;
+    let parent = foos.create("a", &[]).await?;
+    config_map(&api, "a-1", &[owner(&parent)]).await?;
+    // A collector that has not yet heard of the kind cannot know that its objects were there.
+    let seen = foos.create("seen", &[nobody("v1", "ConfigMap")]).await?;
+    eventually("the collector's look at the kind", async || {
+        let gone = foos
+            .api
+            .get_opt(seen.metadata.name.as_deref().unwrap_or_default());
+        Ok(gone.await?.is_none().then_some(()))
+    })
+    .await?;
+    foos.definitions
+        .delete(&foos.name, &DeleteParams::default())
+        .await?;
+    children.until("DELETED a-1 <a").await?;
+    Ok(())
+}
+
+pub(crate) async fn a_kind_that_moves_to_another_version_is_followed(ctx: Context) -> Result<()> {
+    let foos = Foos::install(&ctx).await?;
+    let api = config_maps(&ctx);
+    let mut children = Witness::of(&api).await?;
+    let parent = foos.create("a", &[]).await?;
+    foos.create("b", &[]).await?;
+    config_map(&api, "a-1", &[owner(&parent)]).await?;
+    let mut definition = foos.definitions.get(&foos.name).await?;
+    let mut other = definition.data["spec"]["versions"][0].clone();
+    definition.data["spec"]["versions"][0]["served"] = false.into();
+    other["name"] = "v2".into();
+    other["storage"] = false.into();
+    if let Some(versions) = definition.data["spec"]["versions"].as_array_mut() {
+        versions.push(other);
+    }
+    let params = kube::api::PostParams::default();
+    foos.definitions.replace(&foos.name, &params, &definition).await?;
+    let group = foos.name.trim_start_matches("foos.");
+    let moved = Api::namespaced_with(ctx.client(), ctx.namespace(), &resource(group, "v2", "Foo"));
+    // What is created in the other version shows that the collector has followed.
+    let foo = json!({"apiVersion": format!("{group}/v2"), "kind": "Foo",
+        "metadata": {"name": "c", "ownerReferences": [nobody("v1", "ConfigMap")]}});
+    eventually("the other version", async || {
+        Ok(create(&moved, foo.clone()).await.ok())
+    })
+    .await?;
+    eventually("the collector's look at it", async || {
+        Ok(moved.get_opt("c").await?.is_none().then_some(()))
+    })
+    .await?;
+    assert!(api.get_opt("a-1").await?.is_some(), "its owner is there");
+    // A reference of a version that is not served cannot be followed; one of the version that is can.
+    let mut meant = owner(&parent);
+    meant["apiVersion"] = format!("{group}/v2").into();
+    config_map(&api, "a-2", &[meant]).await?;
+    moved.delete("a", &DeleteParams::default()).await?;
+    children.until("DELETED a-2 <a").await?;
+    assert!(api.get_opt("a-1").await?.is_some(), "nobody knows its owner");
+    foos.definitions
+        .delete(&foos.name, &DeleteParams::default())
+        .await?;
+    Ok(())
+}
