@@ -65,13 +65,13 @@ pub(crate) async fn a_size_that_changes_during_a_rollout_is_shared_out(ctx: Cont
     stage.settle().await?;
     stage.step("another image, and nobody starts its pods");
     stage.set_image("two").await?;
-    stage.quiet().await;
+    stage.quiet().await?;
     stage.step("scale to 8");
     stage.scale(8).await?;
-    stage.quiet().await;
+    stage.quiet().await?;
     stage.step("scale to 3");
     stage.scale(3).await?;
-    stage.quiet().await;
+    stage.quiet().await?;
     stage.step("pods are started");
     stage.settle().await?;
     stage
@@ -132,7 +132,7 @@ pub(crate) async fn a_rollout_that_stands_still_is_called_so(ctx: Context) -> Re
             .any(|reason| reason == "ProgressDeadlineExceeded")
     };
     stage.until::<Deployment>("web", timed_out).await?;
-    stage.quiet().await;
+    stage.quiet().await?;
     stage.step("its pod is started");
     stage.settle().await?;
     stage.conclude("a_rollout_that_stands_still_is_called_so").await
@@ -158,7 +158,7 @@ pub(crate) async fn a_pod_that_is_refused_is_told_of(ctx: Context) -> Result<()>
     let mut deployment = web(&json!({ "replicas": 2 }));
     deployment["spec"]["template"]["spec"]["serviceAccountName"] = "nobody".into();
     stage.create::<Deployment>(deployment).await?;
-    stage.quiet().await;
+    stage.quiet().await?;
     stage.step("an account that is there");
     let account = json!({ "serviceAccountName": "default", "serviceAccount": "default" });
     let change = json!({ "spec": { "template": { "spec": account } } });

@@ -80,7 +80,7 @@ impl Kubelet {
                 let binding = json!({
                     "apiVersion": "v1", "kind": "Binding",
                     "metadata": { "name": pod.name_any() },
-                    "target": { "apiVersion": "v1", "kind": "Node", "name": self.node },
+                    "target": { "apiVersion": "v1", "kind": "Node", "name": meant_for(pod).unwrap_or(&self.node) },
                 });
                 let params = PostParams::default();
                 let _: serde_json::Value = self
@@ -109,6 +109,21 @@ impl Kubelet {
             .await?;
         Ok(())
     }
+}
+
+/// The node that a DaemonSet's pod names.
+fn meant_for(pod: &Pod) -> Option<&str> {
+    let affinity = pod.spec.as_ref()?.affinity.as_ref()?.node_affinity.as_ref()?;
+    let required = affinity
+        .required_during_scheduling_ignored_during_execution
+        .as_ref()?;
+    let field = required
+        .node_selector_terms
+        .first()?
+        .match_fields
+        .as_ref()?
+        .first()?;
+    field.values.as_ref()?.first().map(String::as_str)
 }
 
 fn now() -> String {

@@ -11,9 +11,11 @@
 //! `WINDLASS_RECORD=1 WINDLASS_BACKENDS=real cargo test -p windlass-suite --test rollouts` adds what it sees to the
 //! recordings. To record anew, delete them and run this a few times: real controllers race, and go more than one way.
 
+mod daemonsets;
 mod deployments;
 mod kubelet;
 mod replicasets;
+mod rest;
 mod stage;
 mod story;
 mod watcher;
@@ -43,6 +45,10 @@ fn main() -> ExitCode {
         replicasets::pods_are_adopted_and_released,
         replicasets::deployments_adopt_and_release_replica_sets,
         replicasets::a_pod_that_ends_or_goes_is_replaced,
+        daemonsets::daemons_follow_nodes,
+        daemonsets::a_template_is_rolled_out_and_undone,
+        daemonsets::new_daemons_may_come_before_old_ones_go,
+        daemonsets::daemons_are_replaced_when_they_go,
     )
     .run()
 }

@@ -21,6 +21,7 @@ use windlass_suite::Context;
 
 use crate::{
     kubelet::Kubelet,
+    rest,
     story::{self, Detail},
     watcher::Watcher,
 };
@@ -29,6 +30,8 @@ use crate::{
 const CHORES: usize = 200;
 
 pub(crate) struct Stage {
+    /// Nodes besides the kubelet's own.
+    nodes: Vec<String>,
     pub(crate) ctx: Context,
     pub(crate) kubelet: Kubelet,
     watcher: Watcher,
@@ -50,6 +53,7 @@ impl Stage {
         let kubelet = Kubelet::new(&ctx).await?;
         let watcher = Watcher::start(&ctx).await?;
         Ok(Self {
+            nodes: Vec::new(),
             ctx,
             kubelet,
             watcher,
@@ -65,22 +69,37 @@ impl Stage {
         self.watcher.mark(what);
     }
 
+    /// Another node, for what selects the nodes of this case.
+    pub(crate) async fn add_node(&mut self, name: &str) -> Result<()> {
+        let labels = json!({ "case": self.ctx.namespace() });
+        self.nodes.push(name.to_owned());
+        self.kubelet.add_node(name, labels).await
+    }
+
     /// Waits until everything that follows from what was done has happened.
-    pub(crate) async fn quiet(&mut self) {
-        // Nothing tells that a controller has nothing more to do.
-        let quiet = if self.is_real() { 400 } else { 80 };
-        self.watcher.quiet(Duration::from_millis(quiet)).await;
+    pub(crate) async fn quiet(&mut self) -> Result<()> {
+        // Nothing tells that a controller has nothing more to do; a while without news has to do.
+        let quiet = if self.is_real() { 400 } else { 150 };
+        loop {
+            // The case's own time limit ends this.
+            self.watcher
+                .quiet(&self.ctx, Duration::from_millis(quiet))
+                .await?;
+            if rest::is_reached(&self.ctx).await? {
+                return Ok(());
+            }
+        }
     }
 
     /// Plays kubelet for so many things, each followed by quiet.
     pub(crate) async fn chores(&mut self, number: usize) -> Result<()> {
-        self.quiet().await;
+        self.quiet().await?;
         for _ in 0..number {
             let Some(chore) = self.kubelet.next().await? else {
                 return Ok(());
             };
             self.kubelet.act(&chore).await?;
-            self.quiet().await;
+            self.quiet().await?;
         }
         Ok(())
     }
@@ -160,8 +179,14 @@ impl Stage {
 
     async fn compare(self, case: &str, detail: Detail) -> Result<()> {
         let nodes = Api::<Node>::all(self.ctx.client());
-        nodes.delete(&self.kubelet.node, &DeleteParams::default()).await?;
-        let chance = [self.kubelet.node.clone(), self.ctx.namespace().to_owned()];
+        let chance: Vec<_> = self.nodes.iter().chain([&self.kubelet.node]).cloned().collect();
+        for node in &chance {
+            nodes.delete(node, &DeleteParams::default()).await?;
+        }
+        let chance: Vec<_> = chance
+            .into_iter()
+            .chain([self.ctx.namespace().to_owned()])
+            .collect();
         story::compare(case, self.is_real(), detail, &self.watcher.seen(), &chance)
     }
 }

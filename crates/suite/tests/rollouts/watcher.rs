@@ -1,8 +1,9 @@
 //! Sees every change of the kinds that matter, in order, and notes what is worth telling.
 
 use std::{
+    collections::BTreeMap,
     fmt::Debug,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -36,33 +37,47 @@ pub(crate) struct Seen {
 
 /// The watches of one namespace; they end with it.
 pub(crate) struct Watcher {
-    seen: Arc<Mutex<Vec<Seen>>>,
+    notes: Notes,
     count: watch::Receiver<usize>,
-    _watches: JoinSet<()>,
+    watches: JoinSet<()>,
+}
+
+/// What all watches write.
+#[derive(Clone, Default)]
+struct Notes(Arc<Mutex<(Vec<Seen>, Versions)>>);
+
+/// The version in which each object that is there was last seen.
+type Versions = BTreeMap<(String, String), String>;
+
+impl Notes {
+    fn lock(&self) -> MutexGuard<'_, (Vec<Seen>, Versions)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Watcher {
     pub(crate) async fn start(ctx: &Context) -> Result<Self> {
-        let seen = Arc::default();
         let (count, counted) = watch::channel(0);
-        let count = Arc::new(count);
-        let mut watches = JoinSet::new();
-        follow::<Deployment>(ctx, &seen, &count, &mut watches, workload).await?;
-        follow::<ReplicaSet>(ctx, &seen, &count, &mut watches, workload).await?;
-        follow::<DaemonSet>(ctx, &seen, &count, &mut watches, workload).await?;
-        follow::<ControllerRevision>(ctx, &seen, &count, &mut watches, revision).await?;
-        follow::<Pod>(ctx, &seen, &count, &mut watches, pod).await?;
-        follow::<Event>(ctx, &seen, &count, &mut watches, event).await?;
-        Ok(Self {
-            seen,
+        let mut watcher = Self {
+            notes: Notes::default(),
             count: counted,
-            _watches: watches,
-        })
+            watches: JoinSet::new(),
+        };
+        let count = Arc::new(count);
+        watcher.follow::<Deployment>(ctx, &count, workload).await?;
+        watcher.follow::<ReplicaSet>(ctx, &count, workload).await?;
+        watcher.follow::<DaemonSet>(ctx, &count, workload).await?;
+        watcher
+            .follow::<ControllerRevision>(ctx, &count, revision)
+            .await?;
+        watcher.follow::<Pod>(ctx, &count, pod).await?;
+        watcher.follow::<Event>(ctx, &count, event).await?;
+        Ok(watcher)
     }
 
     /// Everything so far.
     pub(crate) fn seen(&self) -> Vec<Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.notes.lock().0.clone()
     }
 
     /// Notes that something else begins, for every object.
@@ -73,63 +88,103 @@ impl Watcher {
             what: step.to_owned(),
             decision: String::new(),
         };
-        self.seen
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(mark);
+        self.notes.lock().0.push(mark);
     }
 
-    /// Waits until nothing was seen for so long.
-    pub(crate) async fn quiet(&mut self, quiet: Duration) {
-        while tokio::time::timeout(quiet, self.count.changed()).await.is_ok() {}
+    /// Waits until nothing was seen for so long, and there is nothing that was not seen.
+    pub(crate) async fn quiet(&mut self, ctx: &Context, quiet: Duration) -> Result<()> {
+        loop {
+            while tokio::time::timeout(quiet, self.count.changed()).await.is_ok() {}
+            let mut there = versions::<Deployment>(ctx).await?;
+            there.extend(versions::<ReplicaSet>(ctx).await?);
+            there.extend(versions::<DaemonSet>(ctx).await?);
+            there.extend(versions::<ControllerRevision>(ctx).await?);
+            there.extend(versions::<Pod>(ctx).await?);
+            there.extend(versions::<Event>(ctx).await?);
+            if self.notes.lock().1 == there {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn follow<K: Kind>(
+        &mut self,
+        ctx: &Context,
+        count: &Arc<watch::Sender<usize>>,
+        tell: fn(&str, &Value) -> String,
+    ) -> Result<()> {
+        let api: Api<K> = ctx.api();
+        let list = api.list(&ListParams::default()).await?;
+        let version = list.metadata.resource_version.unwrap_or_default();
+        self.notes.lock().1.extend(list.items.iter().map(version_of));
+        let (notes, count) = (self.notes.clone(), Arc::clone(count));
+        self.watches.spawn(async move {
+            let params = WatchParams::default().timeout(290);
+            let Ok(changes) = api.watch(&params, &version).await else {
+                return;
+            };
+            pin_mut!(changes);
+            while let Some(Ok(change)) = changes.next().await {
+                let (verb, object) = match change {
+                    WatchEvent::Added(object) => ("ADDED", object),
+                    WatchEvent::Modified(object) => ("MODIFIED", object),
+                    WatchEvent::Deleted(object) => ("DELETED", object),
+                    WatchEvent::Bookmark(_) | WatchEvent::Error(_) => continue,
+                };
+                let value = serde_json::to_value(&object).unwrap_or_default();
+                let note = Seen {
+                    kind: K::kind(&()).into_owned(),
+                    name: object.name_any(),
+                    what: tell(verb, &value),
+                    decision: decision(&value),
+                };
+                let mut notes = notes.lock();
+                notes.0.push(note);
+                let (key, version) = version_of(&object);
+                if verb == "DELETED" {
+                    notes.1.remove(&key);
+                } else {
+                    notes.1.insert(key, version);
+                }
+                drop(notes);
+                count.send_modify(|count| *count += 1);
+            }
+        });
+        Ok(())
     }
 }
 
-async fn follow<K>(
-    ctx: &Context,
-    seen: &Arc<Mutex<Vec<Seen>>>,
-    count: &Arc<watch::Sender<usize>>,
-    watches: &mut JoinSet<()>,
-    tell: fn(&str, &Value) -> String,
-) -> Result<()>
-where
+/// A kind that is watched.
+trait Kind:
+    Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+    + Clone
+    + Debug
+    + Serialize
+    + DeserializeOwned
+    + Send
+    + 'static
+{
+}
+
+impl<K> Kind for K where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
         + Clone
         + Debug
         + Serialize
         + DeserializeOwned
         + Send
-        + 'static,
+        + 'static
 {
-    let api: Api<K> = ctx.api();
-    let list = api.list(&ListParams::default()).await?;
-    let version = list.metadata.resource_version.unwrap_or_default();
-    let (seen, count) = (Arc::clone(seen), Arc::clone(count));
-    watches.spawn(async move {
-        let params = WatchParams::default().timeout(290);
-        let Ok(changes) = api.watch(&params, &version).await else {
-            return;
-        };
-        pin_mut!(changes);
-        while let Some(Ok(change)) = changes.next().await {
-            let (verb, object) = match change {
-                WatchEvent::Added(object) => ("ADDED", object),
-                WatchEvent::Modified(object) => ("MODIFIED", object),
-                WatchEvent::Deleted(object) => ("DELETED", object),
-                WatchEvent::Bookmark(_) | WatchEvent::Error(_) => continue,
-            };
-            let value = serde_json::to_value(&object).unwrap_or_default();
-            let note = Seen {
-                kind: K::kind(&()).into_owned(),
-                name: object.name_any(),
-                what: tell(verb, &value),
-                decision: decision(verb, &value),
-            };
-            seen.lock().unwrap_or_else(PoisonError::into_inner).push(note);
-            count.send_modify(|count| *count += 1);
-        }
-    });
-    Ok(())
+}
+
+fn version_of<K: Kind>(object: &K) -> ((String, String), String) {
+    let key = (K::kind(&()).into_owned(), object.name_any());
+    (key, object.resource_version().unwrap_or_default())
+}
+
+async fn versions<K: Kind>(ctx: &Context) -> Result<Versions> {
+    let list = ctx.api::<K>().list(&ListParams::default()).await?;
+    Ok(list.items.iter().map(version_of).collect())
 }
 
 /// Deployments, ReplicaSets, DaemonSets: everything but their templates.
@@ -153,7 +208,7 @@ fn workload(verb: &str, object: &Value) -> String {
 }
 
 /// Sizes, annotations, and the reasons of conditions.
-fn decision(verb: &str, object: &Value) -> String {
+fn decision(object: &Value) -> String {
     let (metadata, spec) = (&object["metadata"], &object["spec"]);
     let conditions = object["status"]["conditions"].as_array();
     let mut reasons: Vec<_> = conditions
@@ -164,7 +219,7 @@ fn decision(verb: &str, object: &Value) -> String {
     reasons.sort_unstable();
     let [generation, annotations] = [&metadata["generation"], &metadata["annotations"]];
     format!(
-        "{verb} generation {generation} {annotations} replicas {} {reasons:?}",
+        "generation {generation} {annotations} replicas {} {reasons:?}",
         spec["replicas"]
     )
 }
@@ -203,12 +258,13 @@ fn pod(verb: &str, object: &Value) -> String {
     )
 }
 
-fn event(verb: &str, object: &Value) -> String {
+/// When the same is said again, and when it is combined with similar events, depends on what was said before.
+fn event(_: &str, object: &Value) -> String {
     let [kind, name] = ["kind", "name"].map(|field| text(&object["involvedObject"][field]));
     let [type_, reason, message] = ["type", "reason", "message"].map(|field| text(&object[field]));
     let source = text(&object["source"]["component"]);
-    let verb = if verb == "ADDED" { "" } else { "again: " };
-    format!("{verb}{type_} {kind} {name} {reason}: {message} ({source})")
+    let message = message.trim_start_matches("(combined from similar events): ");
+    format!("{type_} {kind} {name} {reason}: {message} ({source})")
 }
 
 fn owners(object: &Value) -> String {

@@ -14,17 +14,18 @@
 //! late undoes it.
 
 mod claim;
+mod daemonset;
 mod deployment;
 mod pod;
 mod replicaset;
 mod strays;
 
-use k8s_openapi::{api::core::v1::PodTemplateSpec, jiff::Timestamp};
+use k8s_openapi::{NamespaceResourceScope, api::core::v1::PodTemplateSpec, jiff::Timestamp};
 use kube::{
-    Resource,
+    Api, Resource,
     api::{PatchParams, PostParams},
 };
-use windlass_runtime::{Clock, Context, Manager, Writer};
+use windlass_runtime::{Clock, Context, Error, Manager, Writable, Writer};
 
 use self::strays::Strays;
 use super::Settings;
@@ -37,7 +38,8 @@ pub(crate) fn add(manager: Manager, _: &Settings) -> Manager {
     // The server's time runs with tokio's clock too; what is compared with it must.
     let clock = Clock::starting_at(Timestamp::now());
     let manager = replicaset::add(manager, clock);
-    deployment::add(manager, clock)
+    let manager = deployment::add(manager, clock);
+    daemonset::add(manager, clock)
 }
 
 fn writer(ctx: &Context) -> Writer {
@@ -55,6 +57,26 @@ fn patch() -> PatchParams {
     PatchParams {
         field_manager: Some(FIELD_MANAGER.to_owned()),
         ..PatchParams::default()
+    }
+}
+
+/// Writes a status. Somebody who changed the object in between does not make it wrong: it says which generation it is
+/// about, and goes onto what there is then.
+async fn write_status<K>(ctx: &Context, object: &K, put: impl Fn(&mut K)) -> Result<(), Error>
+where
+    K: Writable<DynamicType = (), Scope = NamespaceResourceScope>,
+{
+    let all = Api::<K>::namespaced(ctx.client().clone(), namespace(object));
+    let mut next = object.clone();
+    put(&mut next);
+    match all.replace_status(name(object), &post(), &next).await {
+        Err(kube::Error::Api(refused)) if refused.code == 409 => {
+            let mut live = all.get(name(object)).await?;
+            put(&mut live);
+            all.replace_status(name(object), &post(), &live).await?;
+            Ok(())
+        }
+        outcome => Ok(outcome.map(drop)?),
     }
 }
 

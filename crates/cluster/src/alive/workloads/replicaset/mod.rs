@@ -7,15 +7,12 @@ use std::{num::NonZeroUsize, sync::Arc};
 
 use k8s_openapi::{
     api::{
-        apps::v1::{ReplicaSet, ReplicaSetSpec, ReplicaSetStatus},
+        apps::v1::{ReplicaSet, ReplicaSetSpec},
         core::v1::Pod,
     },
     apimachinery::pkg::apis::meta::v1::LabelSelector,
 };
-use kube::{
-    Api,
-    core::{Selector, SelectorExt},
-};
+use kube::core::{Selector, SelectorExt};
 use windlass_cache::IndexBy;
 use windlass_runtime::{Action, Clock, Context, Controller, Error, Manager, Reconciler, Request, Watch};
 
@@ -23,8 +20,9 @@ use self::status::Findings;
 use super::{
     Strays,
     claim::{claim, controller_of, reference},
-    name, namespace, pod, post,
+    pod,
     strays::Owner,
+    write_status,
 };
 
 /// As many at a time as in a real cluster.
@@ -83,7 +81,9 @@ impl Reconciler for ReplicaSets {
             },
         );
         let waits = status.ready_replicas != status.available_replicas;
-        write(&ctx, &set, status).await?;
+        if set.status.as_ref() != Some(&status) {
+            write_status(&ctx, &*set, |set| set.status = Some(status.clone())).await?;
+        }
         if let Some(failure) = failure {
             return Err(failure.into());
         }
@@ -149,25 +149,4 @@ fn is_leaving(set: &ReplicaSet, selector: &Selector, pod: &Pod) -> bool {
     let ours = controller_of(pod).is_some_and(|controller| controller.uid == super::uid(set));
     let labels = pod.metadata.labels.as_ref();
     ours && pod::is_terminating(pod) && labels.is_some_and(|labels| selector.matches(labels))
-}
-
-/// Writes the status if it says anything new. Somebody who changed the ReplicaSet in between does not make it wrong:
-/// it says which generation it is about.
-async fn write(ctx: &Context, set: &ReplicaSet, status: ReplicaSetStatus) -> Result<(), Error> {
-    if set.status.as_ref() == Some(&status) {
-        return Ok(());
-    }
-    let sets = Api::<ReplicaSet>::namespaced(ctx.client().clone(), namespace(set));
-    let mut next = set.clone();
-    next.status = Some(status);
-    match sets.replace_status(name(set), &post(), &next).await {
-        Err(kube::Error::Api(refused)) if refused.code == 409 => {
-            let live = sets.get(name(set)).await?;
-            let status = next.status;
-            sets.replace_status(name(set), &post(), &ReplicaSet { status, ..live })
-                .await?;
-            Ok(())
-        }
-        outcome => Ok(outcome.map(drop)?),
-    }
 }
