@@ -6,6 +6,8 @@
 //! cargo run --release -p windlass-bench -- server applies
 //! cargo run --release -p windlass-bench -- access
 //! cargo run --release -p windlass-bench -- cache
+//! cargo run --release -p windlass-bench -- reconcile
+//! cargo run --release -p windlass-bench -- reconcile latency
 //! ```
 //!
 //! A subject is a module with a list of cases and a list of rivals; adding one is adding an arm below. Figures are only
@@ -13,8 +15,10 @@
 
 mod access;
 mod cache;
+mod lines;
 mod measure;
 mod queue;
+mod reconcile;
 mod rivals;
 mod rounds;
 mod server;
@@ -27,7 +31,7 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// Makes this program the server that the subject `server` measures.
+/// Makes this program the server that the subject `server` measures, and on which `reconcile` does.
 const SERVE: &str = "serve";
 
 fn main() -> anyhow::Result<()> {
@@ -38,11 +42,17 @@ fn main() -> anyhow::Result<()> {
         ["measure", "queue", case] => queue::measure_case(case),
         ["cache"] => cache::bench(),
         ["measure", "cache", contender, case, source] => cache::measure_case(contender, case, source),
+        ["reconcile"] => reconcile::bench(None),
+        // One of its cases.
+        ["reconcile", case] => reconcile::bench(Some(case)),
+        ["measure", "reconcile", contender, case, number, cluster] => {
+            reconcile::measure_case(contender, case, number, cluster)
+        }
         ["server"] => server::bench(),
         // One of the tables of `server`.
         ["server", "applies"] => server::bench_applies(),
         ["access"] => access::bench(),
         [SERVE, ..] => server::serve(),
-        _ => bail!("name a subject: `queue`, `cache`, `server` or `access`"),
+        _ => bail!("name a subject: `queue`, `cache`, `reconcile`, `server` or `access`"),
     }
 }
