@@ -4,6 +4,8 @@
 //! cargo run --release -p windlass-bench -- queue
 //! cargo run --release -p windlass-bench -- access
 //! cargo run --release -p windlass-bench -- cache
+//! cargo run --release -p windlass-bench -- reconcile
+//! cargo run --release -p windlass-bench -- reconcile latency
 //! ```
 //!
 //! The API server has a program of its own, `windlass-bench-server`, and so has the living cluster, `windlass-bench-cluster`.
@@ -13,10 +15,13 @@
 
 mod access;
 mod cache;
+mod lines;
 mod measure;
 mod queue;
+mod reconcile;
 mod rivals;
 mod rounds;
+mod serve;
 
 use std::alloc::System;
 
@@ -34,7 +39,14 @@ fn main() -> anyhow::Result<()> {
         ["measure", "queue", case] => queue::measure_case(case),
         ["cache"] => cache::bench(),
         ["measure", "cache", contender, case, source] => cache::measure_case(contender, case, source),
+        ["reconcile"] => reconcile::bench(None),
+        // One of its cases.
+        ["reconcile", case] => reconcile::bench(Some(case)),
+        ["measure", "reconcile", contender, case, number, cluster] => {
+            reconcile::measure_case(contender, case, number, cluster)
+        }
         ["access"] => access::bench(),
-        _ => bail!("name a subject: `queue`, `cache` or `access`"),
+        [serve::SERVE] => serve::serve(),
+        _ => bail!("name a subject: `queue`, `cache`, `reconcile` or `access`"),
     }
 }

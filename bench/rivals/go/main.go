@@ -1,5 +1,5 @@
-// Command rivals measures client-go's work queue and informer, and controller-runtime's priority queue, once, on one of
-// the cases that the windlass-bench program measures ours on, and prints the result as one line of JSON.
+// Command rivals measures client-go's work queue and informer, and controller-runtime's priority queue and controller,
+// once, on one of the cases that the windlass-bench program measures ours on, and prints the result as one line of JSON.
 package main
 
 import (
@@ -43,7 +43,13 @@ func main() {
 	name := flag.String("case", "cycle", "what to measure")
 	serve := flag.String("serve", "", "a file of pods to serve instead")
 	source := flag.String("source", "", "measures the cache on this server or this file of pods")
+	cluster := flag.String("cluster", "", "measures the controller on the cluster of this kubeconfig")
+	number := flag.String("number", "1", "of what the controller's case is about")
 	flag.Parse()
+	if *cluster != "" {
+		must(json.NewEncoder(os.Stdout).Encode(measureReconcile(*name, *number, *cluster)))
+		return
+	}
 	if *serve != "" {
 		servePods(*serve)
 		return

@@ -1,4 +1,4 @@
-//! What is measured of a cache, and the table.
+//! What is measured of a cache.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,36 +17,4 @@ pub(super) struct Figures {
     pub(super) event_cpu: f64,
     /// Nanoseconds for one `get`.
     pub(super) get: f64,
-}
-
-/// One line of the table.
-pub(super) struct Line {
-    pub(super) title: &'static str,
-    pub(super) unit: &'static str,
-    pub(super) of: fn(&Figures) -> f64,
-}
-
-impl Line {
-    pub(super) fn print(&self, contender: &str, measured: &[Figures], ours: f64) {
-        let figure = self.median(measured);
-        let title = format!("{} ({})", self.title, self.unit);
-        println!(
-            "| {title:<52} | {contender:<20} | {figure:>12.1} | {:>7.2} |",
-            figure / ours
-        );
-    }
-
-    pub(super) fn median(&self, measured: &[Figures]) -> f64 {
-        let mut figures: Vec<_> = measured.iter().map(self.of).collect();
-        figures.sort_unstable_by(f64::total_cmp);
-        figures[figures.len() / 2]
-    }
-}
-
-pub(super) fn print_head() {
-    println!(
-        "| {:<52} | {:<20} | {:>12} | {:>7} |",
-        "case", "cache", "median", "to ours"
-    );
-    println!("|{:-<54}|{:-<22}|{:->14}|{:->9}|", "", "", ":", ":");
 }

@@ -17,10 +17,13 @@ use std::{
 };
 
 use anyhow::Context;
-use figures::{Figures, Line, print_head};
+use figures::Figures;
 use tempfile::TempDir;
 
-use crate::rivals::GoRivals;
+use crate::{
+    lines::{Line, print_head},
+    rivals::GoRivals,
+};
 
 /// How many pods there are.
 pub(crate) const PODS: usize = 20_000;
@@ -32,7 +35,7 @@ const ROUNDS: usize = 3;
 
 struct Case {
     name: &'static str,
-    lines: &'static [Line],
+    lines: &'static [Line<Figures>],
     contenders: &'static [&'static str],
 }
 
@@ -87,7 +90,7 @@ const CASES: [Case; 7] = [
     },
 ];
 
-const fn events(title: &'static str) -> Line {
+const fn events(title: &'static str) -> Line<Figures> {
     Line {
         title,
         unit: "per second",
@@ -95,7 +98,7 @@ const fn events(title: &'static str) -> Line {
     }
 }
 
-const fn get(title: &'static str) -> Line {
+const fn get(title: &'static str) -> Line<Figures> {
     Line {
         title,
         unit: "ns",
@@ -109,7 +112,7 @@ pub(crate) fn bench() -> anyhow::Result<()> {
     let directory = tempfile::tempdir()?;
     let file = write_pods(&directory)?;
     let server = Server::start(&go, &file)?;
-    print_head();
+    print_head("cache");
     for Case {
         name,
         lines,

@@ -13,7 +13,7 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 use tokio::{
-    io::{AsyncBufReadExt, AsyncReadExt, BufReader},
+    io::{AsyncBufReadExt, BufReader},
     process::{Child, Command},
 };
 use windlass_cluster::Cluster;
@@ -116,22 +116,10 @@ impl Contender {
     }
 }
 
-/// What the process of the embedded server runs: it serves until it is killed or this program is gone.
-pub(super) fn serve() -> anyhow::Result<()> {
-    let started = Instant::now();
-    tokio::runtime::Runtime::new()?.block_on(async {
-        let cluster = Cluster::embedded().start().await?;
-        let took = started.elapsed();
-        println!("{}\t{}", cluster.kubeconfig()?.display(), took.as_micros());
-        tokio::io::stdin().read_to_end(&mut Vec::new()).await?;
-        anyhow::Ok(())
-    })
-}
-
 async fn process() -> anyhow::Result<(Contender, Duration)> {
     let started = Instant::now();
     let mut child = Command::new(std::env::current_exe()?)
-        .arg(crate::SERVE)
+        .arg(crate::serve::SERVE)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .kill_on_drop(true)

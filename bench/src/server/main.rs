@@ -22,6 +22,8 @@ mod figures;
 mod loads;
 mod pods;
 mod processes;
+#[path = "../serve.rs"]
+mod serve;
 mod wire;
 
 use std::time::Duration;
@@ -45,16 +47,13 @@ const MANY: usize = 4_000;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Makes this program the server that is measured.
-const SERVE: &str = "serve";
-
 fn main() -> anyhow::Result<()> {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => bench(),
         ["requests"] => bench_one(&async |contenders: &[Contender]| all_requests(contenders).await),
         ["applies"] => bench_one(&async |contenders: &[Contender]| apply_again(contenders).await),
-        [SERVE] => contenders::serve(),
+        [serve::SERVE] => serve::serve(),
         _ => bail!("say nothing for all tables, or name one of them: `requests` or `applies`"),
     }
 }

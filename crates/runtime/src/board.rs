@@ -28,7 +28,8 @@ pub(crate) struct Board {
     state: watch::Sender<ControllerState>,
     /// From when it runs.
     queue: OnceLock<WorkQueue<ObjectKey>>,
-    running: Mutex<Vec<Running>>,
+    /// By id: with many in flight none may cost more to end.
+    running: Mutex<HashMap<ReconcileId, Running>>,
     failing: Mutex<HashMap<ObjectKey, Failing>>,
 }
 
@@ -36,7 +37,6 @@ pub(crate) struct Board {
 #[derive(Clone, Debug)]
 struct Running {
     key: ObjectKey,
-    id: ReconcileId,
     since: Instant,
 }
 
@@ -106,9 +106,9 @@ impl Board {
     pub(crate) fn status(&self, name: &str) -> ControllerStatus {
         let seconds = |since: Instant| since.elapsed().as_secs_f64();
         let now = Instant::now();
-        let running = self.running().into_iter().map(|running| serving::Running {
+        let running = self.running().into_iter().map(|(id, running)| serving::Running {
             key: running.key.to_string(),
-            id: running.id.to_string(),
+            id: id.to_string(),
             seconds: seconds(running.since),
         });
         let failing = self.failing().into_iter().map(|(key, failing)| serving::Failing {
@@ -142,7 +142,7 @@ impl Board {
     /// Something runs until what this returns is dropped.
     pub(crate) fn start(&self, key: &ObjectKey, id: ReconcileId) -> Entry<'_> {
         let (key, since) = (key.clone(), Instant::now());
-        self.running.lock().push(Running { key, id, since });
+        self.running.lock().insert(id, Running { key, since });
         Entry { board: self, id }
     }
 
@@ -170,9 +170,14 @@ impl Board {
     }
 
     /// What runs, longest first.
-    fn running(&self) -> Vec<Running> {
-        let mut running = self.running.lock().clone();
-        running.sort_by_key(|running| running.since);
+    fn running(&self) -> Vec<(ReconcileId, Running)> {
+        let mut running: Vec<_> = self
+            .running
+            .lock()
+            .iter()
+            .map(|(id, running)| (*id, running.clone()))
+            .collect();
+        running.sort_by_key(|(_, running)| running.since);
         running
     }
 
@@ -200,9 +205,6 @@ pub(crate) struct Entry<'a> {
 
 impl Drop for Entry<'_> {
     fn drop(&mut self) {
-        let mut running = self.board.running.lock();
-        if let Some(at) = running.iter().position(|running| running.id == self.id) {
-            running.swap_remove(at);
-        }
+        self.board.running.lock().remove(&self.id);
     }
 }

@@ -30,6 +30,32 @@ use crate::{election::Epoch, error::Error, events::Recorder, listers::Listers, s
 ///     }
 /// }
 /// ```
+///
+/// One that does not say what comes next does not compile:
+///
+/// ```compile_fail,E0271
+/// use k8s_openapi::api::core::v1::ConfigMap;
+/// use windlass_runtime::{Context, Controller, Request};
+///
+/// async fn reconcile(request: Request, _ctx: Context) {
+///     println!("hello, {}", request.key);
+/// }
+/// let controller = Controller::<ConfigMap>::new("greeter").reconcile(reconcile);
+/// ```
+///
+/// Nor does one that changes what it read: objects are shared with the cache and everybody who reads it.
+///
+/// ```compile_fail,E0594
+/// use k8s_openapi::api::core::v1::ConfigMap;
+/// use windlass_runtime::{Action, Context, Error, Request};
+///
+/// async fn reconcile(request: Request, ctx: Context) -> Result<Action, Error> {
+///     if let Some(mut config) = ctx.lister::<ConfigMap>()?.get(&request.key) {
+///         config.immutable = Some(true);
+///     }
+///     Ok(Action::done())
+/// }
+/// ```
 pub trait Reconciler: Send + Sync + 'static {
     /// Reconciles one object. An error, also a panic, means: again, after a backoff that grows.
     fn reconcile(&self, request: Request, ctx: Context)
@@ -59,6 +85,29 @@ pub struct Request {
 }
 
 /// What to do after a reconcile that worked.
+///
+/// One that is made and not returned is a warning of the compiler, and an error where those are:
+///
+/// ```compile_fail
+/// #![deny(unused_must_use)]
+/// # use std::time::Duration;
+/// # use windlass_runtime::{Action, Context, Error, Request};
+/// async fn reconcile(_request: Request, _ctx: Context) -> Result<Action, Error> {
+///     Action::requeue_after(Duration::from_secs(5)); // and then?
+///     Ok(Action::done())
+/// }
+/// ```
+///
+/// It is nothing else that is wrong with it:
+///
+/// ```
+/// #![deny(unused_must_use)]
+/// # use std::time::Duration;
+/// # use windlass_runtime::{Action, Context, Error, Request};
+/// async fn reconcile(_request: Request, _ctx: Context) -> Result<Action, Error> {
+///     Ok(Action::requeue_after(Duration::from_secs(5)))
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "return it: what comes next depends on it"]
 pub struct Action {

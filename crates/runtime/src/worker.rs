@@ -45,11 +45,20 @@ impl<R: Reconciler> Work<R> {
     /// Works until it is time to stop; the reconcile that runs then is finished first.
     pub(crate) async fn run(self: Arc<Self>, world: Arc<World>, mut stop: Stop) {
         loop {
-            let taken = tokio::select! {
-                // What is still queued is found again by the next start.
-                biased;
-                () = stop.requested() => return,
-                taken = self.queue.take() => taken,
+            // Reconciles that never wait give way now and then.
+            tokio::task::consume_budget().await;
+            // What is still queued is found again by the next start.
+            if stop.is_requested() {
+                return;
+            }
+            // While there is work, the machinery for waiting is not touched.
+            let taken = match self.queue.try_take() {
+                Some(taken) => Some(taken),
+                None => tokio::select! {
+                    biased;
+                    () = stop.requested() => return,
+                    taken = self.queue.take() => taken,
+                },
             };
             match taken {
                 Some(taken) => self.reconcile(taken, &world, &stop).await,

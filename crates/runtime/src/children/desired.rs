@@ -36,6 +36,16 @@ use crate::{conditions::Finding, reconcile::Action};
 ///
 /// let controller = Controller::<Deployment>::new("sizes").owns::<ConfigMap>().declare(desired);
 /// ```
+///
+/// A function that returns nothing says nothing of what should be there, and does not compile:
+///
+/// ```compile_fail,E0271
+/// # use std::sync::Arc;
+/// # use k8s_openapi::api::apps::v1::Deployment;
+/// # use windlass_runtime::{Context, Controller};
+/// async fn desired(_deployment: Arc<Deployment>, _ctx: Context) {}
+/// let controller = Controller::<Deployment>::new("sizes").declare(desired);
+/// ```
 #[must_use = "return it: nothing happens otherwise"]
 pub struct Desired {
     pub(super) children: Vec<Child>,

@@ -59,7 +59,8 @@ pub struct Manager {
     tasks: Vec<Task>,
     election: Option<ElectionConfig>,
     install: Option<Install>,
-    listen: Option<String>,
+    /// The address, and what its user calls the option that says it.
+    listen: Option<(String, &'static str)>,
     health: Checks,
     ready: Checks,
     grace: Duration,
@@ -206,8 +207,12 @@ impl Manager {
 
     /// Serves `/healthz`, `/readyz`, `/metrics` and `/debug/…` on this address, for example `0.0.0.0:8080`.
     /// Default: nothing is served.
-    pub fn listen(mut self, address: impl Into<String>) -> Self {
-        self.listen = Some(address.into());
+    pub fn listen(self, address: impl Into<String>) -> Self {
+        self.listen_as(address.into(), "Manager::listen")
+    }
+
+    pub(crate) fn listen_as(mut self, address: String, option: &'static str) -> Self {
+        self.listen = Some((address, option));
         self
     }
 

@@ -72,7 +72,7 @@ impl Manager {
         check_names(&self.controllers)?;
         let shutdown = pin!(shutdown);
         let listener = match &self.listen {
-            Some(address) => Some(Listener::bind(address, "Manager::listen").await?),
+            Some((address, option)) => Some(Listener::bind(address, option).await?),
             None => None,
         };
         let options = ClientOptions {

@@ -152,7 +152,7 @@ impl Options {
             manager = manager.namespaces(self.namespaces.iter().map(String::as_str));
         }
         if let Some(address) = self.listen() {
-            manager = manager.listen(address.to_string());
+            manager = manager.listen_as(address.to_string(), "--listen");
         }
         if self.election.enabled {
             manager = manager.elect(self.election.config(program));

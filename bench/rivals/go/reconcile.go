@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sort"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/clientcmd"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// Reconciles has the same fields as its counterpart in bench/src/reconcile/figures.rs; what a case does not measure is 0.
+type Reconciles struct {
+	PerSecond float64 `json:"per_second"`
+	P50       float64 `json:"p50"` // microseconds
+	P99       float64 `json:"p99"` // microseconds
+}
+
+// These are those of bench/src/reconcile/mod.rs.
+const (
+	benchNamespace = "bench"
+	benchObjects   = 20_001
+	benchFew       = 2_000
+	benchTrigger   = "trigger"
+	probes         = 200
+)
+
+func objectName(i int) string { return fmt.Sprintf("config-%05d", i) }
+
+func start(kubeconfig string, workers int, build func(*ctrl.Builder, client.Client) reconcile.Reconciler) client.Client {
+	ctrl.SetLogger(logr.Discard())
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	must(err)
+	config.QPS = -1 // no limit of its own, as controller-runtime's own configuration has it
+	manager, err := ctrl.NewManager(config, ctrl.Options{
+		Metrics: server.Options{BindAddress: "0"},
+		Cache:   cache.Options{DefaultNamespaces: map[string]cache.Config{benchNamespace: {}}},
+	})
+	must(err)
+	builder := ctrl.NewControllerManagedBy(manager).For(&corev1.ConfigMap{}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers})
+	must(builder.Complete(build(builder, manager.GetClient())))
+	go func() { must(manager.Start(context.Background())) }()
+	return manager.GetClient()
+}
+
+func merge(c client.Client, object client.Object, name, patch string) {
+	object.SetNamespace(benchNamespace)
+	object.SetName(name)
+	must(c.Patch(context.Background(), object, client.RawPatch(types.MergePatchType, []byte(patch))))
+}
+
+func measureReconcile(name, number, kubeconfig string) Reconciles {
+	count, err := strconv.Atoi(number)
+	must(err)
+	switch name {
+	case "noop":
+		return noops(kubeconfig, count, benchObjects)
+	case "noop-few":
+		return noops(kubeconfig, count, benchFew)
+	case "wake":
+		return wakes(kubeconfig, count)
+	}
+	fail("no case %q", name)
+	return Reconciles{}
+}
+
+// noops has objects reconciled whenever the trigger changes; each reconcile reads its object and is done.
+func noops(kubeconfig string, workers, objects int) Reconciles {
+	var done, round atomic.Int64
+	var first time.Time
+	var guard sync.Mutex
+	ended := make(chan time.Duration, 1)
+	all := make([]reconcile.Request, objects)
+	for i := range all {
+		all[i].NamespacedName = types.NamespacedName{Namespace: benchNamespace, Name: objectName(i)}
+	}
+	var measuring atomic.Bool
+	reconciled := func() {
+		count := done.Add(1) % int64(objects)
+		if !measuring.Load() || count > 1 {
+			return
+		}
+		guard.Lock()
+		defer guard.Unlock()
+		if count == 1 {
+			first = time.Now()
+		} else {
+			ended <- time.Since(first)
+		}
+	}
+	c := start(kubeconfig, workers, func(builder *ctrl.Builder, c client.Client) reconcile.Reconciler {
+		builder.Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(
+			func(_ context.Context, secret client.Object) []reconcile.Request {
+				if secret.GetAnnotations()["round"] != fmt.Sprintf("%d-%d", os.Getpid(), round.Load()) {
+					return nil
+				}
+				return all
+			}))
+		return reconcile.Func(func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+			var object corev1.ConfigMap
+			err := c.Get(ctx, request.NamespacedName, &object)
+			reconciled()
+			return reconcile.Result{}, err
+		})
+	})
+	quiet(&done)
+	done.Store(0)
+	measuring.Store(true)
+	var spent time.Duration
+	reconciles := 0
+	for spent < 2*time.Second {
+		number := round.Add(1)
+		merge(c, &corev1.Secret{}, benchTrigger, fmt.Sprintf(`{"metadata":{"annotations":{"round":"%d-%d"}}}`, os.Getpid(), number))
+		spent += <-ended
+		reconciles += objects - 1
+	}
+	return Reconciles{PerSecond: float64(reconciles) / spent.Seconds()}
+}
+
+// quiet returns when every object has been reconciled and nothing is any more.
+func quiet(done *atomic.Int64) {
+	for {
+		before := done.Load()
+		time.Sleep(500 * time.Millisecond)
+		if now := done.Load(); now >= benchObjects && now == before {
+			return
+		}
+	}
+}
+
+// wakes changes one object while so many others are being reconciled.
+func wakes(kubeconfig string, inFlight int) Reconciles {
+	var flying, idle atomic.Int64
+	var measuring atomic.Bool
+	started := make(chan time.Time, 1)
+	probe := objectName(benchObjects - 1)
+	c := start(kubeconfig, inFlight+1, func(*ctrl.Builder, client.Client) reconcile.Reconciler {
+		return reconcile.Func(func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+			now := time.Now()
+			if request.Name == probe {
+				if measuring.Load() {
+					started <- now
+				}
+				return reconcile.Result{}, nil
+			}
+			if request.Name < objectName(inFlight) {
+				flying.Add(1)
+				<-ctx.Done()
+			}
+			idle.Add(1)
+			return reconcile.Result{}, nil
+		})
+	})
+	for flying.Load() < int64(inFlight) || idle.Load() < int64(benchObjects-1-inFlight) {
+		time.Sleep(10 * time.Millisecond)
+	}
+	time.Sleep(500 * time.Millisecond)
+	measuring.Store(true)
+	took := make([]float64, 0, probes)
+	for i := range probes {
+		began := time.Now()
+		merge(c, &corev1.ConfigMap{}, probe, fmt.Sprintf(`{"data":{"probe":"%d-%d"}}`, os.Getpid(), i))
+		took = append(took, float64((<-started).Sub(began).Nanoseconds())/1e3)
+		time.Sleep(2 * time.Millisecond)
+	}
+	sort.Float64s(took)
+	return Reconciles{P50: took[len(took)/2], P99: took[len(took)*99/100]}
+}

@@ -1,0 +1,99 @@
+//! Everything is reconciled again, round after round.
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Client, ResourceExt};
+use serde_json::json;
+use tokio::{sync::watch, time::sleep};
+
+use super::{OBJECTS, TRIGGER, cluster::merge, figures::Figures};
+
+/// How long reconciles are let run again before their rate is told.
+const LONG_ENOUGH: Duration = Duration::from_secs(2);
+
+/// Which round it is, how many reconciles there were in all of them, and how long the last one took.
+pub(super) struct Rounds {
+    /// How many objects are reconciled in a round.
+    objects: usize,
+    round: AtomicUsize,
+    reconciled: AtomicUsize,
+    /// When the first reconcile of the round ended.
+    first: Mutex<Instant>,
+    /// How many rounds have ended, and how long it was from the first reconcile of the last one to its last.
+    ended: watch::Sender<(usize, Duration)>,
+}
+
+impl Rounds {
+    pub(super) fn new(objects: usize) -> Arc<Self> {
+        Arc::new(Self {
+            objects,
+            round: AtomicUsize::new(0),
+            reconciled: AtomicUsize::new(0),
+            first: Mutex::new(Instant::now()),
+            ended: watch::Sender::default(),
+        })
+    }
+
+    /// Whether this is the state of the trigger that begins the round: a mapping is also asked about the one before.
+    pub(super) fn is_begun_by(&self, trigger: &Secret) -> bool {
+        let round = stamp(self.round.load(Ordering::Relaxed));
+        trigger.annotations().get("round") == Some(&round)
+    }
+
+    /// To be called at the end of a reconcile.
+    pub(super) fn reconciled(&self) {
+        let count = self.reconciled.fetch_add(1, Ordering::Relaxed) + 1;
+        match count % self.objects {
+            1 => *self.first() = Instant::now(),
+            0 => {
+                let took = self.first().elapsed();
+                self.ended.send_replace((count / self.objects, took));
+            }
+            _ => {}
+        }
+    }
+
+    /// Measures, once every object has been reconciled for the first time. The trigger's way is not counted.
+    pub(super) async fn measure(&self, client: &Client) -> anyhow::Result<Figures> {
+        quiet(&self.reconciled, OBJECTS).await;
+        self.reconciled.store(0, Ordering::Relaxed);
+        let mut ended = self.ended.subscribe();
+        let (mut spent, mut reconciles) = (Duration::ZERO, 0);
+        while spent < LONG_ENOUGH {
+            let round = self.round.fetch_add(1, Ordering::Relaxed) + 1;
+            let patch = json!({ "metadata": { "annotations": { "round": stamp(round) } } });
+            merge::<Secret>(client, TRIGGER, patch).await?;
+            spent += ended.wait_for(|(rounds, _)| *rounds == round).await?.1;
+            reconciles += self.objects - 1;
+        }
+        Ok(Figures::rate(reconciles, spent))
+    }
+
+    fn first(&self) -> MutexGuard<'_, Instant> {
+        self.first.lock().expect("nobody panics with it")
+    }
+}
+
+/// A text that no other measurement writes.
+pub(super) fn stamp(number: usize) -> String {
+    format!("{}-{number}", std::process::id())
+}
+
+/// Returns when so many have been counted and no more are.
+pub(super) async fn quiet(counted: &AtomicUsize, expected: usize) {
+    loop {
+        let before = counted.load(Ordering::Relaxed);
+        sleep(Duration::from_millis(500)).await;
+        let now = counted.load(Ordering::Relaxed);
+        if now >= expected && now == before {
+            return;
+        }
+    }
+}

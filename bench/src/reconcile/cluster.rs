@@ -1,0 +1,101 @@
+//! The server that all contenders talk to, and what is in it.
+
+use std::{
+    io::{BufRead, BufReader},
+    process::{Child, Command, Stdio},
+};
+
+use anyhow::Context;
+use futures::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use kube::{
+    Api, Client, Config,
+    api::{Patch, PatchParams, PostParams},
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use serde_json::{Value, json};
+
+use super::{NAMESPACE, OBJECTS, TRIGGER, object_name};
+
+/// A process with the embedded server; it ends with this.
+pub(super) struct Server {
+    process: Child,
+    pub(super) kubeconfig: String,
+}
+
+impl Server {
+    /// Starts it and makes the objects.
+    pub(super) fn start() -> anyhow::Result<Self> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command
+            .arg(crate::serve::SERVE)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        let mut process = command.spawn()?;
+        let output = process.stdout.take().context("piped")?;
+        let mut line = String::new();
+        BufReader::new(output).read_line(&mut line)?;
+        let (kubeconfig, _) = line.split_once('\t').context("the server's process ended")?;
+        let server = Self {
+            process,
+            kubeconfig: kubeconfig.to_owned(),
+        };
+        let runtime = tokio::runtime::Runtime::new()?;
+        runtime.block_on(async { fill(&client(kubeconfig).await?, OBJECTS).await })?;
+        Ok(server)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// The same client for every contender in Rust.
+pub(super) async fn client(kubeconfig: &str) -> anyhow::Result<Client> {
+    let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    config.proxy_url = None;
+    Ok(Client::try_from(config)?)
+}
+
+/// Makes the namespace, so many ConfigMaps and the Secret.
+pub(super) async fn fill(client: &Client, objects: usize) -> anyhow::Result<()> {
+    let post = PostParams::default();
+    let namespace: Namespace = serde_json::from_value(json!({ "metadata": { "name": NAMESPACE } }))?;
+    Api::all(client.clone()).create(&post, &namespace).await?;
+    let trigger: Secret = serde_json::from_value(json!({ "metadata": { "name": TRIGGER } }))?;
+    Api::namespaced(client.clone(), NAMESPACE)
+        .create(&post, &trigger)
+        .await?;
+    let configs = Api::<ConfigMap>::namespaced(client.clone(), NAMESPACE);
+    let made = stream::iter(0..objects).map(|number| {
+        let configs = configs.clone();
+        async move {
+            let config: ConfigMap = serde_json::from_value(json!({
+                "metadata": { "name": object_name(number), "labels": { "app": "bench", "tier": "web" } },
+                "data": { "url": format!("https://example.com/{number}"), "mode": "plain", "level": "info" },
+            }))?;
+            configs.create(&PostParams::default(), &config).await?;
+            anyhow::Ok(())
+        }
+    });
+    made.buffer_unordered(32).try_collect().await
+}
+
+/// Changes an object.
+pub(super) async fn merge<K>(client: &Client, name: &str, patch: Value) -> anyhow::Result<()>
+where
+    K: kube::Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+        + Clone
+        + std::fmt::Debug
+        + serde::de::DeserializeOwned,
+{
+    let api = Api::<K>::namespaced(client.clone(), NAMESPACE);
+    api.patch(name, &PatchParams::default(), &Patch::Merge(patch))
+        .await?;
+    Ok(())
+}

@@ -1,0 +1,81 @@
+//! One object is changed while many others are being reconciled.
+
+use std::{
+    future::pending,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use anyhow::Context;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Client;
+use serde_json::json;
+use tokio::{sync::mpsc, time::sleep};
+
+use super::{
+    OBJECTS, PROBES,
+    again::{quiet, stamp},
+    cluster::merge,
+    figures::Figures,
+    object_name,
+};
+
+/// Which reconciles do not end, and which is measured.
+pub(super) struct Flight {
+    /// Names before this one.
+    endless: String,
+    probe: String,
+    seen: AtomicUsize,
+    measuring: AtomicBool,
+    started: mpsc::Sender<Instant>,
+}
+
+impl Flight {
+    pub(super) fn new(in_flight: usize) -> (Arc<Self>, mpsc::Receiver<Instant>) {
+        let (started, starts) = mpsc::channel(16);
+        let flight = Self {
+            endless: object_name(in_flight),
+            probe: object_name(OBJECTS - 1),
+            seen: AtomicUsize::new(0),
+            measuring: AtomicBool::new(false),
+            started,
+        };
+        (Arc::new(flight), starts)
+    }
+
+    /// To be called first thing in a reconcile, and awaited.
+    pub(super) async fn reconcile(&self, name: &str) {
+        let now = Instant::now();
+        self.seen.fetch_add(1, Ordering::Relaxed);
+        if name == self.probe {
+            if self.measuring.load(Ordering::Relaxed) {
+                self.started.send(now).await.ok();
+            }
+        } else if name < self.endless.as_str() {
+            pending::<()>().await;
+        }
+    }
+
+    /// Measures, once all others fly or have landed.
+    pub(super) async fn measure(
+        &self,
+        client: &Client,
+        mut starts: mpsc::Receiver<Instant>,
+    ) -> anyhow::Result<Figures> {
+        quiet(&self.seen, OBJECTS).await;
+        self.measuring.store(true, Ordering::Relaxed);
+        let mut took = Vec::new();
+        for probe in 0..PROBES {
+            let begun = Instant::now();
+            let patch = json!({ "data": { "probe": stamp(probe) } });
+            merge::<ConfigMap>(client, &self.probe, patch).await?;
+            let started = starts.recv().await.context("the controller runs")?;
+            took.push(started - begun);
+            sleep(Duration::from_millis(2)).await;
+        }
+        Figures::latency(took)
+    }
+}

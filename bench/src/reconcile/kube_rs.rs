@@ -1,0 +1,118 @@
+//! kube-rs' controller, case by case.
+
+use std::{
+    convert::Infallible,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use anyhow::{Context as _, bail};
+use futures::{StreamExt, future::ready};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::{
+    Api, Client, ResourceExt,
+    runtime::{
+        Controller,
+        controller::{Action, Config},
+        reflector::ObjectRef,
+        watcher,
+    },
+};
+use windlass_cluster::Cluster;
+
+use super::{
+    FEW, NAMESPACE, OBJECTS,
+    again::{Rounds, quiet},
+    cluster::{client, fill},
+    figures::Figures,
+    flight::Flight,
+    latency::{self, CHANGING, Stamps},
+    object_name,
+};
+
+pub(super) async fn measure(case: &str, number: usize, cluster: &str) -> anyhow::Result<Figures> {
+    match case {
+        "noop" => noop(client(cluster).await?, number, OBJECTS).await,
+        "noop-few" => noop(client(cluster).await?, number, FEW).await,
+        "wake" => wake(client(cluster).await?, number).await,
+        "latency" => in_process(number).await,
+        _ => bail!("no case `{case}`"),
+    }
+}
+
+/// 0 workers: as many as there are objects.
+fn controller(client: &Client, workers: usize) -> anyhow::Result<Controller<ConfigMap>> {
+    let configs = Api::<ConfigMap>::namespaced(client.clone(), NAMESPACE);
+    let config = Config::default().concurrency(workers.try_into().context("workers")?);
+    Ok(Controller::new(configs, watcher::Config::default()).with_config(config))
+}
+
+fn run<Fut>(
+    controller: Controller<ConfigMap>,
+    mut reconcile: impl FnMut(Arc<ConfigMap>) -> Fut + Send + 'static,
+) where
+    Fut: Future<Output = ()> + Send + 'static,
+{
+    let reconciled = controller.run(
+        move |config, _| {
+            let reconciling = reconcile(config);
+            async move {
+                reconciling.await;
+                Ok::<_, Infallible>(Action::await_change())
+            }
+        },
+        |_, _, _| Action::requeue(Duration::from_secs(1)),
+        Arc::new(()),
+    );
+    tokio::spawn(reconciled.for_each(|_| ready(())));
+}
+
+async fn noop(client: Client, workers: usize, objects: usize) -> anyhow::Result<Figures> {
+    let rounds = Rounds::new(objects);
+    let refs: Vec<_> = (0..objects)
+        .map(|number| ObjectRef::<ConfigMap>::new(&object_name(number)).within(NAMESPACE))
+        .collect();
+    let (mapped, counted) = (Arc::clone(&rounds), Arc::clone(&rounds));
+    let secrets = Api::<Secret>::namespaced(client.clone(), NAMESPACE);
+    let controller =
+        controller(&client, workers)?.watches(secrets, watcher::Config::default(), move |secret: Secret| {
+            if mapped.is_begun_by(&secret) {
+                refs.clone()
+            } else {
+                Vec::new()
+            }
+        });
+    run(controller, move |_| {
+        counted.reconciled();
+        ready(())
+    });
+    rounds.measure(&client).await
+}
+
+async fn wake(client: Client, in_flight: usize) -> anyhow::Result<Figures> {
+    let (flight, starts) = Flight::new(in_flight);
+    let flying = Arc::clone(&flight);
+    run(controller(&client, 0)?, move |config| {
+        let flight = Arc::clone(&flying);
+        async move { flight.reconcile(&config.name_any()).await }
+    });
+    flight.measure(&client, starts).await
+}
+
+async fn in_process(per_second: usize) -> anyhow::Result<Figures> {
+    let cluster = Cluster::embedded().start().await?;
+    fill(&cluster.client(), CHANGING).await?;
+    let (stamps, measured) = Stamps::new();
+    let counted = Arc::new(AtomicUsize::new(0));
+    let (stamped, count) = (stamps.clone(), Arc::clone(&counted));
+    run(controller(&cluster.client(), 1)?, move |config| {
+        stamped.reconciled(&config.name_any());
+        count.fetch_add(1, Ordering::Relaxed);
+        ready(())
+    });
+    quiet(&counted, CHANGING).await;
+    latency::measure(cluster.client(), per_second, stamps, measured).await
+}

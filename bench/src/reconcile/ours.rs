@@ -1,0 +1,102 @@
+//! Ours, case by case.
+
+use std::{
+    future::pending,
+    num::NonZeroUsize,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use anyhow::bail;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::Client;
+use windlass_cluster::Cluster;
+use windlass_runtime::{Action, Context, Controller, Error, Manager, ObjectKey, Reconciler, Request};
+
+use super::{
+    FEW, NAMESPACE, OBJECTS,
+    again::{Rounds, quiet},
+    cluster::{client, fill},
+    figures::Figures,
+    flight::Flight,
+    latency::{self, CHANGING, Stamps},
+    object_name,
+};
+
+pub(super) async fn measure(case: &str, number: usize, cluster: &str) -> anyhow::Result<Figures> {
+    match case {
+        "noop" => noop(client(cluster).await?, number, OBJECTS).await,
+        "noop-few" => noop(client(cluster).await?, number, FEW).await,
+        "wake" => wake(client(cluster).await?, number).await,
+        "latency" => in_process(number).await,
+        _ => bail!("no case `{case}`"),
+    }
+}
+
+fn controller(workers: usize) -> Controller<ConfigMap> {
+    let workers = NonZeroUsize::new(workers).unwrap_or(NonZeroUsize::MIN);
+    Controller::<ConfigMap>::new("bench").concurrency(workers)
+}
+
+fn run(client: Client, controller: Controller<ConfigMap, impl Reconciler>) {
+    let manager = Manager::new(client).namespace(NAMESPACE).controller(controller);
+    tokio::spawn(manager.run_until(pending()));
+}
+
+async fn noop(client: Client, workers: usize, objects: usize) -> anyhow::Result<Figures> {
+    let rounds = Rounds::new(objects);
+    let keys: Vec<_> = (0..objects)
+        .map(|number| ObjectKey::namespaced(NAMESPACE, object_name(number)))
+        .collect();
+    let (mapped, counted) = (Arc::clone(&rounds), Arc::clone(&rounds));
+    let controller = controller(workers)
+        .watches::<Secret>(move |secret| {
+            if mapped.is_begun_by(secret) {
+                keys.clone()
+            } else {
+                Vec::new()
+            }
+        })
+        .reconcile(move |request: Request, ctx: Context| {
+            let counted = Arc::clone(&counted);
+            async move {
+                let found = ctx.lister::<ConfigMap>()?.get(&request.key);
+                counted.reconciled();
+                found.map(|_| Action::done()).ok_or(Error::from("it is gone"))
+            }
+        });
+    run(client.clone(), controller);
+    rounds.measure(&client).await
+}
+
+async fn wake(client: Client, in_flight: usize) -> anyhow::Result<Figures> {
+    let (flight, starts) = Flight::new(in_flight);
+    let flying = Arc::clone(&flight);
+    let controller = controller(in_flight + 1).reconcile(move |request: Request, _: Context| {
+        let flight = Arc::clone(&flying);
+        async move {
+            flight.reconcile(request.key.name()).await;
+            Ok(Action::done())
+        }
+    });
+    run(client.clone(), controller);
+    flight.measure(&client, starts).await
+}
+
+async fn in_process(per_second: usize) -> anyhow::Result<Figures> {
+    let cluster = Cluster::embedded().start().await?;
+    fill(&cluster.client(), CHANGING).await?;
+    let (stamps, measured) = Stamps::new();
+    let counted = Arc::new(AtomicUsize::new(0));
+    let (stamped, count) = (stamps.clone(), Arc::clone(&counted));
+    let controller = controller(1).reconcile(move |request: Request, _: Context| {
+        stamped.reconciled(request.key.name());
+        count.fetch_add(1, Ordering::Relaxed);
+        async { Ok(Action::done()) }
+    });
+    run(cluster.client(), controller);
+    quiet(&counted, CHANGING).await;
+    latency::measure(cluster.client(), per_second, stamps, measured).await
+}

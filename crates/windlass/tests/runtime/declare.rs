@@ -1,0 +1,219 @@
+//! The declarative style.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use windlass::{
+    k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::Condition},
+    kube::api::DeleteParams,
+    prelude::*,
+    runtime::CONTROLLER,
+};
+use windlass_suite::Context as Case;
+
+use crate::{
+    garden::{Garden, desired, gardener, gardens},
+    world::{Running, World},
+};
+
+pub(crate) async fn children_are_made_for_their_owner_and_then_nothing_is_written(
+    case: Case,
+) -> anyhow::Result<()> {
+    let world = World::new(&case).await?;
+    let running = Running::start(world.manager().controller(gardener()));
+    let garden = world.garden("kitchen", &["herbs", "roots"]).await?;
+    world
+        .wait_for::<Garden>("kitchen", |garden| garden.status.is_some())
+        .await?;
+    for bed in ["herbs", "roots"] {
+        let child = world.get::<ConfigMap>(&format!("kitchen-{bed}")).await?;
+        assert_eq!(
+            child.data.as_ref().map(|data| &data["bed"]),
+            Some(&bed.to_owned())
+        );
+        assert_eq!(
+            child.labels().get(CONTROLLER).map(String::as_str),
+            Some("gardener")
+        );
+        let [owner] = child.owner_references() else {
+            panic!("one owner: {:?}", child.owner_references())
+        };
+        assert_eq!(
+            (&owner.kind, Some(&owner.uid)),
+            (&"Garden".to_owned(), garden.metadata.uid.as_ref())
+        );
+        assert_eq!(
+            (owner.controller, owner.block_owner_deletion),
+            (Some(true), Some(true))
+        );
+    }
+    world.settle().await?;
+    assert_eq!(
+        world.writes("kitchen"),
+        [
+            "PATCH configmaps/kitchen-herbs",
+            "PATCH configmaps/kitchen-roots",
+            "PATCH gardens/kitchen/status"
+        ]
+    );
+
+    // Neither a change that asks for nothing new, nor a new process, leads to a write.
+    world
+        .patch::<Garden>(
+            "kitchen",
+            json!({ "metadata": { "annotations": { "visited": "yes" } } }),
+        )
+        .await?;
+    world.settle().await?;
+    running.stop().await?;
+    let running = Running::start(world.manager().controller(gardener()));
+    world.settle().await?;
+    assert_eq!(world.writes("kitchen"), [""; 0]);
+    running.stop().await
+}
+
+pub(crate) async fn the_status_says_which_generation_it_is_about(case: Case) -> anyhow::Result<()> {
+    let world = World::new(&case).await?;
+    let running = Running::start(world.manager().controller(gardener()));
+    world.garden("kitchen", &["herbs"]).await?;
+    let planted = |beds: usize| {
+        move |garden: &Garden| {
+            garden
+                .status
+                .as_ref()
+                .is_some_and(|status| status.planted == beds)
+        }
+    };
+    let first = world.wait_for("kitchen", planted(1)).await?;
+    world
+        .patch::<Garden>("kitchen", json!({ "spec": { "beds": ["herbs", "roots"] } }))
+        .await?;
+    let second = world.wait_for("kitchen", planted(2)).await?;
+    let condition = |garden: &Garden| -> Condition {
+        let conditions = garden.status.as_ref().map(|status| status.conditions.clone());
+        conditions.and_then(|mut all| all.pop()).expect("a condition")
+    };
+    let (first, second) = (condition(&first), condition(&second));
+    assert_eq!(
+        (first.type_.as_str(), first.status.as_str(), first.reason.as_str()),
+        ("Planted", "True", "AllBeds")
+    );
+    assert_eq!(
+        (first.observed_generation, second.observed_generation),
+        (Some(1), Some(2))
+    );
+    assert_eq!(
+        first.last_transition_time, second.last_transition_time,
+        "it was true before"
+    );
+    running.stop().await
+}
+
+pub(crate) async fn what_is_not_wanted_any_more_goes_and_what_is_not_ours_stays(
+    case: Case,
+) -> anyhow::Result<()> {
+    let world = World::new(&case).await?;
+    let theirs = |name: &str| -> ConfigMap {
+        from_value(json!({ "metadata": { "name": name, "labels": { CONTROLLER: "gardener" } } }))
+            .expect("a config map")
+    };
+    world.create(theirs("kitchen-weeds")).await?;
+    let running = Running::start(world.manager().controller(gardener()));
+    world.garden("kitchen", &["herbs", "roots"]).await?;
+    world.garden("other", &["herbs"]).await?;
+    world.wait_for::<ConfigMap>("kitchen-roots", |_| true).await?;
+    world
+        .patch::<Garden>("kitchen", json!({ "spec": { "beds": ["herbs", "fruit"] } }))
+        .await?;
+    world
+        .wait::<ConfigMap>("kitchen-roots", |bed| bed.is_none())
+        .await?;
+    world.settle().await?;
+    for stays in ["kitchen-herbs", "kitchen-fruit", "kitchen-weeds", "other-herbs"] {
+        world.get::<ConfigMap>(stays).await?;
+    }
+    running.stop().await
+}
+
+pub(crate) async fn drift_is_put_right_and_what_others_add_stays(case: Case) -> anyhow::Result<()> {
+    let world = World::new(&case).await?;
+    let running = Running::start(world.manager().controller(gardener()));
+    world.garden("kitchen", &["herbs"]).await?;
+    world.wait_for::<ConfigMap>("kitchen-herbs", |_| true).await?;
+    world.settle().await?;
+    world.writes("kitchen");
+    world
+        .patch::<ConfigMap>(
+            "kitchen-herbs",
+            json!({ "data": { "bed": "weeds", "note": "theirs" } }),
+        )
+        .await?;
+    let said = |bed: &ConfigMap, name: &str| bed.data.as_ref().and_then(|data| data.get(name).cloned());
+    let repaired = world
+        .wait_for::<ConfigMap>("kitchen-herbs", |bed| {
+            said(bed, "bed").as_deref() == Some("herbs")
+        })
+        .await?;
+    assert_eq!(said(&repaired, "note").as_deref(), Some("theirs"));
+    world.settle().await?;
+    assert_eq!(world.writes("kitchen"), ["PATCH configmaps/kitchen-herbs"]);
+
+    case.api::<ConfigMap>()
+        .delete("kitchen-herbs", &DeleteParams::default())
+        .await?;
+    world
+        .wait_for::<ConfigMap>("kitchen-herbs", |bed| bed.uid() != repaired.uid())
+        .await?;
+    running.stop().await
+}
+
+pub(crate) async fn an_object_of_somebody_else_is_reported_and_not_touched(case: Case) -> anyhow::Result<()> {
+    let world = World::new(&case).await?;
+    let theirs: ConfigMap =
+        from_value(json!({ "metadata": { "name": "kitchen-herbs" }, "data": { "mine": "yes" } }))?;
+    let theirs = world.create(theirs).await?;
+    let running = Running::start(world.manager().controller(gardener()));
+    let garden = world.garden("kitchen", &["herbs"]).await?;
+    let event = world
+        .told(&garden, |event| {
+            event.reason.as_deref() == Some("ErrResourceExists")
+        })
+        .await?;
+    assert_eq!(event.type_.as_deref(), Some("Warning"));
+    let message = event.message.unwrap_or_default();
+    assert!(message.contains("kitchen-herbs"), "{message}");
+    assert_eq!(world.get::<ConfigMap>("kitchen-herbs").await?, theirs);
+    assert_eq!(world.writes("kitchen"), [""; 0]);
+    assert!(world.get::<Garden>("kitchen").await?.status.is_none());
+    running.stop().await
+}
+
+pub(crate) async fn what_must_be_cleaned_up_is_cleaned_up_before_it_goes(case: Case) -> anyhow::Result<()> {
+    const FINALIZER: &str = "suite.windlass.dev/tidy";
+    let world = World::new(&case).await?;
+    let tries = Arc::new(AtomicUsize::new(0));
+    let tried = Arc::clone(&tries);
+    let tidy = gardens().declare(desired).cleanup(FINALIZER, move |_, _| {
+        let attempt = tried.fetch_add(1, Ordering::Relaxed);
+        async move {
+            // What fails is tried again, and the object waits for it.
+            if attempt == 0 {
+                Err("the gate is shut".into())
+            } else {
+                Ok(())
+            }
+        }
+    });
+    let running = Running::start(world.manager().controller(tidy));
+    world.garden("kitchen", &["herbs"]).await?;
+    let garden = world
+        .wait_for::<Garden>("kitchen", |garden| garden.status.is_some())
+        .await?;
+    assert_eq!(garden.finalizers(), [FINALIZER]);
+    assert_eq!(tries.load(Ordering::Relaxed), 0);
+    case.api::<Garden>()
+        .delete("kitchen", &DeleteParams::default())
+        .await?;
+    world.wait::<Garden>("kitchen", |garden| garden.is_none()).await?;
+    assert_eq!(tries.load(Ordering::Relaxed), 2);
+    running.stop().await
+}
