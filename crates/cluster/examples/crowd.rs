@@ -36,7 +36,10 @@ async fn main() -> anyhow::Result<()> {
     }
     let begun = Instant::now();
     let api = Api::<Pod>::default_namespaced(cluster.client());
-    let mut changes = api.watch(&WatchParams::default().timeout(290), "0").await?.boxed();
+    let mut changes = api
+        .watch(&WatchParams::default().timeout(290), "0")
+        .await?
+        .boxed();
     let creating = tokio::spawn({
         let api = api.clone();
         async move {
@@ -58,8 +61,14 @@ async fn main() -> anyhow::Result<()> {
             anyhow::bail!("the watch ended with {} pods ready", ready.len());
         };
         if let WatchEvent::Added(pod) | WatchEvent::Modified(pod) = change? {
-            let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-            if conditions.into_iter().any(|c| c.type_ == "Ready" && c.status == "True") {
+            let conditions = pod
+                .status
+                .iter()
+                .flat_map(|status| status.conditions.iter().flatten());
+            if conditions
+                .into_iter()
+                .any(|c| c.type_ == "Ready" && c.status == "True")
+            {
                 ready.insert(pod.metadata.name.unwrap_or_default());
             }
         }
@@ -73,7 +82,10 @@ async fn main() -> anyhow::Result<()> {
     let (before, began) = (processor_time(), Instant::now());
     tokio::time::sleep(Duration::from_secs(40)).await;
     let spent = processor_time().saturating_sub(before);
-    println!("idle: {:.2} % of a core", 100.0 * spent.as_secs_f64() / began.elapsed().as_secs_f64());
+    println!(
+        "idle: {:.2} % of a core",
+        100.0 * spent.as_secs_f64() / began.elapsed().as_secs_f64()
+    );
     cluster.stop().await;
     Ok(())
 }
@@ -90,8 +102,18 @@ fn report(what: &str, since: Instant) {
 /// From `/proc/self/stat`, in ticks of 10 ms.
 fn processor_time() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let fields: Vec<_> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-    let ticks = |index: usize| fields.get(index).and_then(|field| field.parse::<u64>().ok()).unwrap_or(0);
+    let fields: Vec<_> = stat
+        .rsplit(')')
+        .next()
+        .unwrap_or_default()
+        .split_whitespace()
+        .collect();
+    let ticks = |index: usize| {
+        fields
+            .get(index)
+            .and_then(|field| field.parse::<u64>().ok())
+            .unwrap_or(0)
+    };
     Duration::from_millis(10 * (ticks(11) + ticks(12)))
 }
 
