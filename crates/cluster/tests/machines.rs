@@ -218,7 +218,7 @@ async fn a_node_that_vanishes_during_a_drain_leaves_pods_that_are_given_up() -> 
     let pods = pods(&cluster);
     let here = json!({"nodeName": "node-1"});
     for name in ["evicted", "forgotten"] {
-        made(&pods, &scripted(name, "ignores-term", here.clone()), is_ready).await?;
+        made(&pods, &scripted(name, "ignores-term", &here), is_ready).await?;
     }
     pods.evict("evicted", &EvictParams::default()).await?;
     let begun = Instant::now();

@@ -193,7 +193,7 @@ async fn a_deleted_pod_goes_at_once_or_when_its_grace_is_over() -> Result<()> {
         ("short", "ignores-term", Some(7), 7),
         ("forced", "ignores-term", Some(0), 0),
     ] {
-        pods.create(&PostParams::default(), &scripted(name, script, json!({})))
+        pods.create(&PostParams::default(), &scripted(name, script, &json!({})))
             .await?;
         until(&pods, name, is_ready).await?;
         let begun = Instant::now();
@@ -221,7 +221,7 @@ async fn a_second_deletion_shortens_the_grace() -> Result<()> {
     let pods = pods(&cluster);
     pods.create(
         &PostParams::default(),
-        &scripted("web", "ignores-term", json!({})),
+        &scripted("web", "ignores-term", &json!({})),
     )
     .await?;
     until(&pods, "web", is_ready).await?;
@@ -299,7 +299,7 @@ async fn scripts_make_pods_fail_as_real_ones_do() -> Result<()> {
     ];
     for (name, script, spec, end, expected) in cases {
         let restarts = if name == "again" { 2 } else { 0 };
-        let object = scripted(name, script, spec.clone());
+        let object = scripted(name, script, spec);
         let seen = made(&pods, &object, |pod| match end {
             "" => is_ready(pod) && pod["status"]["containerStatuses"][0]["restartCount"] == restarts,
             end => phase(pod) == end,
@@ -314,7 +314,7 @@ async fn scripts_make_pods_fail_as_real_ones_do() -> Result<()> {
 async fn a_container_that_crashes_waits_longer_each_time() -> Result<()> {
     let cluster = start(embedded(1)).await?;
     let pods = pods(&cluster);
-    pods.create(&PostParams::default(), &scripted("web", "crash-loop", json!({})))
+    pods.create(&PostParams::default(), &scripted("web", "crash-loop", &json!({})))
         .await?;
     let begun = Instant::now();
     let mut waits = Vec::new();
@@ -362,7 +362,7 @@ async fn readiness_waits_for_scripts_and_gates() -> Result<()> {
     let begun = Instant::now();
     pods.create(
         &PostParams::default(),
-        &scripted("late", "ready after=5s", json!({})),
+        &scripted("late", "ready after=5s", &json!({})),
     )
     .await?;
     until(&pods, "late", is_ready).await?;
@@ -370,7 +370,7 @@ async fn readiness_waits_for_scripts_and_gates() -> Result<()> {
 
     pods.create(
         &PostParams::default(),
-        &scripted("never", "never-ready", json!({})),
+        &scripted("never", "never-ready", &json!({})),
     )
     .await?;
     let running = until(&pods, "never", |pod| phase(pod) == "Running").await?;
@@ -397,7 +397,7 @@ async fn readiness_waits_for_scripts_and_gates() -> Result<()> {
 async fn a_script_that_cannot_be_read_is_told_and_ignored() -> Result<()> {
     let cluster = start(embedded(1)).await?;
     let pods = pods(&cluster);
-    pods.create(&PostParams::default(), &scripted("web", "explode", json!({})))
+    pods.create(&PostParams::default(), &scripted("web", "explode", &json!({})))
         .await?;
     until(&pods, "web", is_ready).await?;
     let told = events(&cluster, "web").await?;

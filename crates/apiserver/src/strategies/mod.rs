@@ -25,7 +25,7 @@ pub(crate) fn default(resource: &Resource, object: &mut Object) {
 pub(crate) fn first_status(resource: &Resource, object: &Object, now: &str) -> Option<Value> {
     Some(match (&*resource.group, &*resource.kind) {
         ("", "Namespace") => json!({"phase": "Active"}),
-        ("", "Pod") => json!({"phase": "Pending", "qosClass": pods::quality(object)}),
+        ("", "Pod") => pods::first_status(object, now),
         ("", "Service") | ("networking.k8s.io", "Ingress") => json!({"loadBalancer": {}}),
         ("", "PersistentVolumeClaim") => json!({"phase": "Pending"}),
         ("", "PersistentVolume") => json!({"phase": "Pending", "lastPhaseTransitionTime": now}),

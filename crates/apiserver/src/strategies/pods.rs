@@ -1,12 +1,32 @@
 //! What the server works out about a pod: the class of service that its resources put it in, its shortest grace.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{object::Object, schema::quantity};
 
+/// A new pod waits; one with scheduling gates says for what.
+pub(super) fn first_status(pod: &Object, now: &str) -> Value {
+    let mut status = json!({"phase": "Pending", "qosClass": quality(pod)});
+    let gates = pod
+        .fields()
+        .get("spec")
+        .and_then(|spec| spec["schedulingGates"].as_array());
+    if gates.is_some_and(|gates| !gates.is_empty()) {
+        status["conditions"] = json!([{
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "SchedulingGated",
+            "message": "Scheduling is blocked due to non-empty scheduling gates",
+            "lastProbeTime": null,
+            "lastTransitionTime": now,
+        }]);
+    }
+    status
+}
+
 /// `Guaranteed` if every container has the processor and memory it asks for to itself, `BestEffort` if none asks for
 /// any, `Burstable` otherwise.
-pub(super) fn quality(pod: &Object) -> &'static str {
+fn quality(pod: &Object) -> &'static str {
     let null = Value::Null;
     let spec = pod.fields().get("spec").unwrap_or(&null);
     let containers = ["containers", "initContainers"]
@@ -46,8 +66,6 @@ pub(super) fn shorten_negative_grace(pod: &mut Object) {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]

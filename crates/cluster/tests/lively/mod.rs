@@ -37,7 +37,7 @@ pub(crate) fn pod(name: &str, extra: Value) -> Pod {
 }
 
 /// A pod whose containers follow this script.
-pub(crate) fn scripted(name: &str, script: &str, spec: Value) -> Pod {
+pub(crate) fn scripted(name: &str, script: &str, spec: &Value) -> Pod {
     let annotations = json!({"windlass.dev/pod-script": script});
     pod(
         name,

@@ -121,11 +121,13 @@ mod tests {
 
     use super::*;
 
+    type Named = (&'static str, &'static str);
+
     #[test]
     fn taints_follow_conditions_and_leave_those_of_others() {
         let theirs = json!({"key": "theirs", "effect": "NoExecute"});
         let fresh = json!({"key": NOT_READY, "effect": "NoSchedule"});
-        let cases: [(&str, Value, Value, Option<&[(&str, &str)]>); 6] = [
+        let cases: [(&str, Value, Value, Option<&[Named]>); 6] = [
             ("True", json!({}), json!([theirs]), None),
             (
                 "True",

@@ -366,7 +366,7 @@ mod tests {
 
     use super::*;
 
-    fn node(account: &mut Account, name: &str, extra: Value) {
+    fn node(account: &mut Account, name: &str, extra: &Value) {
         let mut node = json!({"metadata": {"labels": {"name": name}}, "spec": {}, "status": {"allocatable": {
             "cpu": "2", "memory": "4Gi", "ephemeral-storage": "10Gi", "pods": "3", "example.com/gpu": "1",
         }}});
@@ -384,7 +384,7 @@ mod tests {
         Demand::of(&serde_json::from_value(json!({"spec": spec})).expect("a pod"))
     }
 
-    fn asking(requests: Value) -> Demand {
+    fn asking(requests: &Value) -> Demand {
         demand(json!({"containers": [{"name": "a", "resources": {"requests": requests}}]}))
     }
 
@@ -407,33 +407,33 @@ mod tests {
     fn pods_spread_over_the_emptiest_nodes_in_a_fixed_order() {
         let mut account = Account::default();
         for name in ["c", "a", "b"] {
-            node(&mut account, name, json!({}));
+            node(&mut account, name, &json!({}));
         }
         let plain = demand(json!({}));
         let order: Vec<_> = (0..6)
             .map(|i| place(&mut account, &format!("p{i}"), &plain))
             .collect();
         assert_eq!(order, ["a", "b", "c", "a", "b", "c"]);
-        assert_eq!(place(&mut account, "large", &asking(json!({"cpu": "1"}))), "a");
+        assert_eq!(place(&mut account, "large", &asking(&json!({"cpu": "1"}))), "a");
         assert!(place(&mut account, "more", &plain).starts_with('b'));
     }
 
     #[test]
     fn what_is_short_is_counted_and_told() {
         let mut account = Account::default();
-        node(&mut account, "a", json!({}));
-        node(&mut account, "b", json!({"unschedulable": true}));
+        node(&mut account, "a", &json!({}));
+        node(&mut account, "b", &json!({"unschedulable": true}));
         node(
             &mut account,
             "c",
-            json!({"taints": [{"key": "k", "effect": "NoSchedule"}]}),
+            &json!({"taints": [{"key": "k", "effect": "NoSchedule"}]}),
         );
-        let half = asking(json!({"cpu": "1500m", "example.com/gpu": "1"}));
+        let half = asking(&json!({"cpu": "1500m", "example.com/gpu": "1"}));
         assert_eq!(place(&mut account, "first", &half), "a");
         assert_eq!(
             place(&mut account, "second", &half),
             "0/3 nodes are available: 1 Insufficient cpu, 1 Insufficient example.com/gpu, 1 node(s) had untolerated \
-             taint(s), 1 node(s) were unschedulable. preemption: 0/3 nodes are available: 1 No preemption victims found \
+             taint(s), 1 node(s) were unschedulable. no new claims to deallocate, preemption: 0/3 nodes are available: 1 No preemption victims found \
              for incoming pod, 2 Preemption is not helpful for scheduling."
         );
         account.is_gone(&ObjectKey::namespaced("ns", "first"));
@@ -444,11 +444,11 @@ mod tests {
     #[test]
     fn repeated_news_changes_nothing() {
         let mut account = Account::default();
-        let pod = asking(json!({"cpu": "2"}));
+        let pod = asking(&json!({"cpu": "2"}));
         let key = ObjectKey::namespaced("ns", "p");
         account.is_on(&key, "u", "late", pod.share.clone());
         account.is_on(&key, "u", "late", pod.share.clone());
-        node(&mut account, "late", json!({}));
+        node(&mut account, "late", &json!({}));
         assert!(account.choose(&pod).is_err());
         account.is_on(&key, "u", "elsewhere", pod.share.clone());
         assert!(account.choose(&pod).is_ok());
@@ -468,7 +468,7 @@ mod tests {
         );
         account.waits(&here, demand(json!({"nodeSelector": {"name": "a"}})));
         account.waits(&there, demand(json!({"nodeSelector": {"name": "b"}})));
-        node(&mut account, "a", json!({}));
+        node(&mut account, "a", &json!({}));
         assert_eq!(account.wait_for("a"), [here]);
         assert_eq!(account.wait_for("b"), []);
     }
@@ -479,10 +479,10 @@ mod tests {
         node(
             &mut account,
             "a",
-            json!({"taints": [{"key": "k", "effect": "PreferNoSchedule"}]}),
+            &json!({"taints": [{"key": "k", "effect": "PreferNoSchedule"}]}),
         );
-        node(&mut account, "b", json!({}));
-        node(&mut account, "c", json!({}));
+        node(&mut account, "b", &json!({}));
+        node(&mut account, "c", &json!({}));
         assert_eq!(&*account.choose(&demand(json!({}))).expect("room"), "b");
         let likes_c = json!({"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
             {"weight": 1, "preference": {"matchExpressions": [{"key": "name", "operator": "In", "values": ["c"]}]}},
@@ -493,8 +493,8 @@ mod tests {
     #[test]
     fn a_pod_that_names_its_node_is_not_compared_with_others() {
         let mut account = Account::default();
-        node(&mut account, "a", json!({}));
-        node(&mut account, "b", json!({"unschedulable": true}));
+        node(&mut account, "a", &json!({}));
+        node(&mut account, "b", &json!({"unschedulable": true}));
         let daemon = |name: &str, tolerations: Value| {
             demand(json!({"tolerations": tolerations, "affinity": {"nodeAffinity": {
                 "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
@@ -508,7 +508,7 @@ mod tests {
             .to_string();
         assert_eq!(
             verdict,
-            "0/2 nodes are available: 1 node(s) didn't satisfy plugin(s) [NodeAffinity], 1 node(s) were unschedulable. \
+            "0/2 nodes are available: 1 node(s) didn't satisfy plugin(s) [NodeAffinity], 1 node(s) were unschedulable. no new claims to deallocate, \
              preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling."
         );
         let all = json!([{"operator": "Exists"}]);

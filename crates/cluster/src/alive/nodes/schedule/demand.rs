@@ -226,7 +226,7 @@ mod tests {
 
     use super::*;
 
-    fn share(spec: serde_json::Value) -> Share {
+    fn share(spec: &serde_json::Value) -> Share {
         let pod: Pod = serde_json::from_value(json!({"spec": spec})).expect("a pod");
         Share::of(&pod)
     }
@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn init_containers_count_where_they_need_more_and_sidecars_beside_the_rest() {
         let cpu = |amount: &str| json!({"requests": {"cpu": amount, "example.com/gpu": "1"}});
-        let found = share(json!({
+        let found = share(&json!({
             "initContainers": [
                 {"name": "first", "resources": cpu("3")},
                 {"name": "side", "restartPolicy": "Always", "resources": cpu("1")},
@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_the_whole_pod_counts_instead() {
-        let found = share(json!({
+        let found = share(&json!({
             "resources": {"requests": {"cpu": "2"}},
             "containers": [{"name": "a", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}],
         }));

@@ -92,7 +92,9 @@ impl fmt::Display for Verdict {
         reasons.sort();
         write!(f, "0/{nodes} nodes are available: {}.", reasons.join(", "))?;
         if self.never_preempts {
-            return f.write_str(" preemption: not eligible due to preemptionPolicy=Never.");
+            return f.write_str(
+                " no new claims to deallocate, preemption: not eligible due to preemptionPolicy=Never.",
+            );
         }
         let mut hopes = Vec::new();
         if self.crowded > 0 {
@@ -110,7 +112,7 @@ impl fmt::Display for Verdict {
         hopes.sort();
         write!(
             f,
-            " preemption: 0/{nodes} nodes are available: {}.",
+            " no new claims to deallocate, preemption: 0/{nodes} nodes are available: {}.",
             hopes.join(", ")
         )
     }

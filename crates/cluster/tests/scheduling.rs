@@ -1,0 +1,233 @@
+//! What the scheduler says of pods that fit nowhere, and where it puts those that fit: the embedded one and the real one
+//! by the same table.
+
+mod lively;
+
+use std::{process::ExitCode, time::Duration};
+
+use anyhow::{Result, ensure};
+use k8s_openapi::api::{
+    core::v1::{Node, Pod},
+    scheduling::v1::PriorityClass,
+};
+use kube::{
+    Api,
+    api::{DeleteParams, Patch, PatchParams, PostParams},
+};
+use lively::{condition, pod, pods, start, until};
+use serde_json::{Value, json};
+use windlass_cluster::Cluster;
+use windlass_suite::{Suite, Target};
+
+fn main() -> ExitCode {
+    Suite::new("scheduling")
+        .alone(Target::Embedded, "pods_are_placed_or_told_why_not", || async {
+            let cluster = start(Cluster::embedded().controllers()).await?;
+            placed_or_told(cluster).await
+        })
+        .alone(Target::Real, "pods_are_placed_or_told_why_not", || async {
+            placed_or_told(Cluster::real().scheduler().start().await?).await
+        })
+        .run()
+}
+
+async fn node(cluster: &Cluster, name: &str, spec: Value, cpu: &str) -> Result<()> {
+    let nodes = Api::<Node>::all(cluster.client());
+    let labels = json!({"name": name, "cores": cpu});
+    let made: Node =
+        serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}, "spec": spec}))?;
+    nodes.create(&PostParams::default(), &made).await?;
+    let amounts = json!({"cpu": cpu, "memory": "4Gi", "ephemeral-storage": "10Gi", "pods": "3", "example.com/gpu": "1"});
+    let ready = json!([{"type": "Ready", "status": "True", "reason": "KubeletReady"}]);
+    let status = json!({"status": {"capacity": amounts, "allocatable": amounts, "conditions": ready}});
+    nodes
+        .patch_status(name, &PatchParams::default(), &Patch::Merge(status))
+        .await?;
+    // Where there is a node controller, it takes the taint away that every node is born with; else we do.
+    let taints = json!({"spec": {"taints": spec["taints"]}});
+    nodes
+        .patch(name, &PatchParams::default(), &Patch::Merge(taints))
+        .await?;
+    Ok(())
+}
+
+fn asks(requests: &Value) -> Value {
+    json!({"containers": [{"name": "web", "image": "nginx", "resources": {"requests": requests, "limits": requests}}]})
+}
+
+/// What the pod must find in a node's labels, by required affinity.
+fn affine(operator: &str, values: &[&str]) -> Value {
+    let terms = json!([{"matchExpressions": [{"key": "cores", "operator": operator, "values": values}]}]);
+    let required = json!({"nodeSelectorTerms": terms});
+    json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}})
+}
+
+async fn placed_or_told(cluster: Cluster) -> Result<()> {
+    let taint = json!([{"key": "team", "value": "a", "effect": "NoSchedule"}]);
+    node(&cluster, "large", json!({}), "4").await?;
+    node(
+        &cluster,
+        "small",
+        json!({"taints": [{"key": "slow", "effect": "PreferNoSchedule"}]}),
+        "2",
+    )
+    .await?;
+    node(&cluster, "theirs", json!({"taints": taint}), "4").await?;
+    node(&cluster, "closed", json!({"unschedulable": true}), "4").await?;
+
+    let calm = json!({"metadata": {"name": "calm"}, "value": 0, "preemptionPolicy": "Never"});
+    let classes = Api::<PriorityClass>::all(cluster.client());
+    classes
+        .create(&PostParams::default(), &serde_json::from_value(calm)?)
+        .await?;
+
+    let all = json!([{"operator": "Exists"}]);
+    let by_name = |name: &str, tolerations: &Value| {
+        let terms = json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]}]);
+        let required = json!({"nodeSelectorTerms": terms});
+        let affinity = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}});
+        json!({"affinity": affinity, "tolerations": tolerations})
+    };
+    let never = {
+        let mut spec = asks(&json!({"cpu": "3"}));
+        spec["priorityClassName"] = "calm".into();
+        spec["nodeSelector"] = json!({"name": "small"});
+        spec
+    };
+    let small_share = {
+        let mut spec = asks(&json!({"cpu": "1"}));
+        spec["affinity"] = affine("Lt", &["3"])["affinity"].take();
+        spec
+    };
+    // A node, or why there is none.
+    let cases: Vec<(&str, Value, &str)> = vec![
+        ("plain", json!({}), "large"),
+        ("by-label", json!({"nodeSelector": {"name": "small"}}), "small"),
+        ("by-affinity", small_share, "small"),
+        (
+            "tolerant",
+            json!({"nodeSelector": {"name": "theirs"}, "tolerations": [
+                {"key": "team", "operator": "Equal", "value": "a", "effect": "NoSchedule"},
+            ]}),
+            "theirs",
+        ),
+        ("for-closed", by_name("closed", &all), "closed"),
+        (
+            "other-label",
+            json!({"nodeSelector": {"name": "nowhere"}}),
+            "0/4 nodes are available: 1 node(s) had untolerated taint(s), 1 node(s) were unschedulable, 2 node(s) didn't \
+             match Pod's node affinity/selector. no new claims to deallocate, preemption: 0/4 nodes are available: 4 Preemption is not helpful for \
+             scheduling.",
+        ),
+        (
+            "other-affinity",
+            affine("NotIn", &["2", "4"]),
+            "0/4 nodes are available: 1 node(s) had untolerated taint(s), 1 node(s) were unschedulable, 2 node(s) didn't \
+             match Pod's node affinity/selector. no new claims to deallocate, preemption: 0/4 nodes are available: 4 Preemption is not helpful for \
+             scheduling.",
+        ),
+        (
+            "by-name",
+            by_name("closed", &json!([])),
+            "0/4 nodes are available: 1 node(s) were unschedulable, 3 node(s) didn't satisfy plugin(s) [NodeAffinity]. no new claims to deallocate, \
+             preemption: 0/4 nodes are available: 4 Preemption is not helpful for scheduling.",
+        ),
+        (
+            "greedy",
+            asks(&json!({"cpu": "100", "memory": "100Gi"})),
+            "0/4 nodes are available: 1 node(s) had untolerated taint(s), 1 node(s) were unschedulable, 2 Insufficient \
+             cpu, 2 Insufficient memory. no new claims to deallocate, preemption: 0/4 nodes are available: 4 Preemption is not helpful for scheduling.",
+        ),
+        ("gpu", asks(&json!({"cpu": "2", "example.com/gpu": "1"})), "large"),
+        (
+            "gpu-again",
+            asks(&json!({"cpu": "1500m", "example.com/gpu": "1"})),
+            "0/4 nodes are available: 1 Insufficient cpu, 1 Insufficient example.com/gpu, 1 node(s) had untolerated \
+             taint(s), 1 node(s) were unschedulable. no new claims to deallocate, preemption: 0/4 nodes are available: 2 No preemption victims found \
+             for incoming pod, 2 Preemption is not helpful for scheduling.",
+        ),
+        (
+            "never-preempts",
+            never,
+            "0/4 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match Pod's node affinity/selector, 1 node(s) \
+             had untolerated taint(s), 1 node(s) were unschedulable. no new claims to deallocate, preemption: not eligible due to \
+             preemptionPolicy=Never.",
+        ),
+        (
+            "port",
+            json!({"nodeSelector": {"name": "small"}, "containers": [
+                {"name": "web", "image": "nginx", "ports": [{"containerPort": 80, "hostPort": 80}]},
+            ]}),
+            "small",
+        ),
+    ];
+    let api = pods(&cluster);
+    for (name, spec, expected) in cases {
+        api.create(&PostParams::default(), &pod(name, json!({"spec": spec})))
+            .await?;
+        let decided = until(&api, name, |pod| !condition(pod, "PodScheduled").is_null()).await?;
+        let scheduled = condition(&decided, "PodScheduled");
+        let node = decided["spec"]["nodeName"].as_str();
+        let found = node.or(scheduled["message"].as_str()).unwrap_or_default();
+        ensure!(
+            found == expected,
+            "{name}:\n  found    {found}\n  expected {expected}"
+        );
+        if node.is_none() {
+            ensure!(
+                scheduled["status"] == "False" && scheduled["reason"] == "Unschedulable",
+                "{scheduled}"
+            );
+        }
+    }
+    crowded(&api, &cluster).await?;
+    cluster.stop().await;
+    Ok(())
+}
+
+/// `small` has three pods, which is all that it takes; what waits for it comes when one goes, or when it is told to.
+async fn crowded(api: &Api<Pod>, cluster: &Cluster) -> Result<()> {
+    let here = json!({"nodeSelector": {"name": "small"}});
+    let told = lively::events(cluster, "other-label").await?;
+    ensure!(
+        told.iter()
+            .any(|(reason, text)| reason == "FailedScheduling" && text.starts_with("0/4 ")),
+        "{told:?}"
+    );
+    api.create(&PostParams::default(), &pod("fourth", json!({"spec": here})))
+        .await?;
+    let waiting = until(api, "fourth", |pod| !condition(pod, "PodScheduled").is_null()).await?;
+    let found = &condition(&waiting, "PodScheduled")["message"];
+    let expected = "0/4 nodes are available: 1 Too many pods, 1 node(s) didn't match Pod's node affinity/selector, 1 \
+                    node(s) had untolerated taint(s), 1 node(s) were unschedulable. no new claims to deallocate, preemption: 0/4 nodes are \
+                    available: 1 No preemption victims found for incoming pod, 3 Preemption is not helpful for \
+                    scheduling.";
+    ensure!(*found == expected, "\n  found    {found}\n  expected {expected}");
+
+    api.delete("by-label", &DeleteParams::default().grace_period(0))
+        .await?;
+    let placed = tokio::time::timeout(
+        Duration::from_secs(30),
+        until(api, "fourth", |pod| !pod["spec"]["nodeName"].is_null()),
+    );
+    ensure!(placed.await??["spec"]["nodeName"] == "small");
+
+    // A gate holds a pod back until somebody takes it away.
+    let gated =
+        json!({"schedulingGates": [{"name": "example.com/later"}], "nodeSelector": {"name": "large"}});
+    api.create(&PostParams::default(), &pod("gated", json!({"spec": gated})))
+        .await?;
+    let held = until(api, "gated", |pod| !condition(pod, "PodScheduled").is_null()).await?;
+    ensure!(
+        condition(&held, "PodScheduled")["reason"] == "SchedulingGated",
+        "{held:#}"
+    );
+    let open = Patch::Merge(json!({"spec": {"schedulingGates": null}}));
+    api.patch("gated", &PatchParams::default(), &open).await?;
+    let placed = tokio::time::timeout(
+        Duration::from_secs(30),
+        until(api, "gated", |pod| !pod["spec"]["nodeName"].is_null()),
+    );
+    ensure!(placed.await??["spec"]["nodeName"] == "large");
+    Ok(())
+}
