@@ -382,7 +382,13 @@ pub(crate) async fn replica_sets_count_as_their_deployment(ctx: Context) -> Resu
     budget
         .until(&format!("MODIFIED 1/1: 0 of 2 of 3, 0 allowed; {NO} []"))
         .await?;
-    for pod in place.api::<Pod>().list(&ListParams::default()).await? {
+    let pods = place.api::<Pod>();
+    let left = eventually("the end of the others", async || {
+        let pods = pods.list(&ListParams::default()).await?.items;
+        Ok((pods.len() == 3).then_some(pods))
+    })
+    .await?;
+    for pod in left {
         place.ready(&pod.name_any(), "True").await?;
     }
     budget

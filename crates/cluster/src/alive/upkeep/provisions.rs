@@ -1,7 +1,7 @@
 //! What every namespace has for its pods: the service account `default`, and the certificate of the authority that the API
 //! server's own is signed by. Both come back when they are deleted.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
 use kube::{Resource, core::ObjectMeta};
@@ -9,6 +9,10 @@ use windlass_cache::{Cacheable, ObjectKey};
 use windlass_runtime::{Action, Context, Controller, Error, Manager, Request, Watch, Writable, WriteError};
 
 use super::{FIELD_MANAGER, Settings};
+
+/// When to look again at what was just created: a subscription does not tell of an object that went before it told that it
+/// came, and whoever deletes at once would be missed.
+const AGAIN: Duration = Duration::from_secs(1);
 
 const ACCOUNT: &str = "default";
 const CERTIFICATE: &str = "kube-root-ca.crt";
@@ -59,6 +63,7 @@ async fn provide_account(request: Request, ctx: Context) -> Result<Action, Error
                 ..ServiceAccount::default()
             };
             create(&ctx, &account).await?;
+            return Ok(Action::requeue_after(AGAIN));
         }
     }
     Ok(Action::done())
@@ -83,7 +88,10 @@ async fn provide_certificate(request: Request, ctx: Context, root_ca: Arc<str>) 
         text.clone_into(description);
     }
     match known {
-        None => create(&ctx, &wanted).await?,
+        None => {
+            create(&ctx, &wanted).await?;
+            return Ok(Action::requeue_after(AGAIN));
+        }
         Some(known) if *known != wanted => drop(ctx.writer().replace(&wanted).await?),
         Some(_) => {}
     }
