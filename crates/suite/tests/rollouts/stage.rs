@@ -204,9 +204,10 @@ pub(crate) fn web(spec: &Value) -> Value {
     deployment
 }
 
+/// Its pods are left to the case's own kubelet: no scheduler has that name.
 pub(crate) fn template(image: &str) -> Value {
     json!({
         "metadata": { "labels": { "app": "web" } },
-        "spec": { "containers": [{ "name": "web", "image": image }] },
+        "spec": { "schedulerName": "by-hand", "containers": [{ "name": "web", "image": image }] },
     })
 }

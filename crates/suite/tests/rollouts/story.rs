@@ -143,8 +143,8 @@ fn tell(seen: &[Seen], chance: &[String], detail: Detail) -> BTreeMap<String, Ch
                     let title = format!("Pods {name_told}, {step}");
                     story.entry(title).or_default().push(verb.to_owned());
                 }
-                let (_, life) = pods.entry(name).or_insert_with(|| (name_told, Chapter::new()));
-                life.push(line);
+                let (_, states) = pods.entry(name).or_insert_with(|| (name_told, Chapter::new()));
+                states.push(line);
             }
             kind => {
                 let chapter = story.entry(format!("{kind} {name_told}, {step}")).or_default();

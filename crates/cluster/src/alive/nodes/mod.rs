@@ -19,7 +19,7 @@ mod lifecycle;
 mod machines;
 mod node;
 mod register;
-mod schedule;
+pub(in crate::alive) mod schedule;
 mod spec;
 mod wakes;
 

@@ -20,12 +20,12 @@ mod pod;
 mod replicaset;
 mod strays;
 
-use k8s_openapi::{NamespaceResourceScope, api::core::v1::PodTemplateSpec, jiff::Timestamp};
+use k8s_openapi::{NamespaceResourceScope, api::core::v1::PodTemplateSpec};
 use kube::{
     Api, Resource,
     api::{PatchParams, PostParams},
 };
-use windlass_runtime::{Clock, Context, Error, Manager, Writable, Writer};
+use windlass_runtime::{Context, Error, Manager, Writable, Writer};
 
 use self::strays::Strays;
 use super::Settings;
@@ -34,9 +34,8 @@ use super::Settings;
 const FIELD_MANAGER: &str = "kube-controller-manager";
 
 /// Adds the controllers of workloads.
-pub(crate) fn add(manager: Manager, _: &Settings) -> Manager {
-    // The server's time runs with tokio's clock too; what is compared with it must.
-    let clock = Clock::starting_at(Timestamp::now());
+pub(crate) fn add(manager: Manager, settings: &Settings) -> Manager {
+    let clock = settings.clock;
     let manager = replicaset::add(manager, clock);
     let manager = deployment::add(manager, clock);
     daemonset::add(manager, clock)

@@ -11,7 +11,7 @@
 
 mod account;
 mod demand;
-pub(super) mod place;
+pub(in crate::alive) mod place;
 mod verdict;
 
 use std::{

@@ -5,7 +5,11 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, Taint, Toleration};
 
 /// Whether a node with this name and these labels is one that the term means. A term that says nothing means none.
-pub(super) fn matches(term: &NodeSelectorTerm, name: &str, labels: &BTreeMap<String, String>) -> bool {
+pub(in crate::alive) fn matches(
+    term: &NodeSelectorTerm,
+    name: &str,
+    labels: &BTreeMap<String, String>,
+) -> bool {
     let (expressions, fields) = (term.match_expressions.as_deref(), term.match_fields.as_deref());
     let (expressions, fields) = (expressions.unwrap_or_default(), fields.unwrap_or_default());
     if expressions.is_empty() && fields.is_empty() {
@@ -54,7 +58,7 @@ pub(super) fn named(terms: &[NodeSelectorTerm]) -> Option<Vec<&str>> {
 }
 
 /// Whether one of the tolerations covers the taint.
-pub(in crate::alive::nodes) fn tolerated(tolerations: &[Toleration], taint: &Taint) -> bool {
+pub(in crate::alive) fn tolerated(tolerations: &[Toleration], taint: &Taint) -> bool {
     tolerations.iter().any(|toleration| tolerates(toleration, taint))
 }
 

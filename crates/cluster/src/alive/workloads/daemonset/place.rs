@@ -4,11 +4,14 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::{
     apps::v1::DaemonSet,
-    core::v1::{Node, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Taint, Toleration},
+    core::v1::{Node, PodSpec, Taint},
 };
 
 use super::template;
-use crate::alive::workloads::name;
+use crate::alive::{
+    nodes::schedule::place::{matches, tolerated},
+    workloads::name,
+};
 
 /// What a node is to a DaemonSet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +37,7 @@ pub(super) fn place(set: &DaemonSet, node: &Node) -> Place {
     template::tolerate_troubles(&mut spec);
     let tolerations = spec.tolerations.unwrap_or_default();
     let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_deref());
-    let keeps_off = |taint: &&Taint| !tolerations.iter().any(|toleration| tolerates(toleration, taint));
+    let keeps_off = |taint: &&Taint| !tolerated(&tolerations, taint);
     let mut untolerated = taints
         .unwrap_or_default()
         .iter()
@@ -72,57 +75,6 @@ fn selects(spec: &PodSpec, node: &Node) -> bool {
         let mut terms = required.node_selector_terms.iter();
         terms.any(|term| matches(term, name(node), labels))
     })
-}
-
-/// Whether all requirements of a term hold; a term without any holds nowhere.
-fn matches(term: &NodeSelectorTerm, name: &str, labels: &BTreeMap<String, String>) -> bool {
-    let by_label = term.match_expressions.as_deref().unwrap_or_default();
-    let by_field = term.match_fields.as_deref().unwrap_or_default();
-    let is_name = |field: &NodeSelectorRequirement| field.key == "metadata.name" && holds(field, Some(name));
-    !(by_label.is_empty() && by_field.is_empty())
-        && by_label
-            .iter()
-            .all(|label| holds(label, labels.get(&label.key).map(String::as_str)))
-        && by_field.iter().all(is_name)
-}
-
-fn holds(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
-    let values = requirement.values.as_deref().unwrap_or_default();
-    let listed = || value.is_some_and(|value| values.iter().any(|one| one == value));
-    let number = |text: &str| text.parse::<i64>().ok();
-    let numbers = || {
-        value
-            .and_then(number)
-            .zip(values.first().and_then(|one| number(one)))
-    };
-    match requirement.operator.as_str() {
-        "In" => listed(),
-        "NotIn" => !listed(),
-        "Exists" => value.is_some(),
-        "DoesNotExist" => value.is_none(),
-        "Gt" => numbers().is_some_and(|(value, bound)| value > bound),
-        "Lt" => numbers().is_some_and(|(value, bound)| value < bound),
-        _ => false,
-    }
-}
-
-fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
-    let same_effect = toleration
-        .effect
-        .as_deref()
-        .is_none_or(|effect| effect.is_empty() || effect == taint.effect);
-    let same_key = toleration
-        .key
-        .as_deref()
-        .is_none_or(|key| key.is_empty() || key == taint.key);
-    let same_value = match toleration.operator.as_deref() {
-        Some("Exists") => true,
-        None | Some("" | "Equal") => {
-            toleration.value.as_deref().unwrap_or_default() == taint.value.as_deref().unwrap_or_default()
-        }
-        Some(_) => false,
-    };
-    same_effect && same_key && same_value
 }
 
 #[cfg(test)]
