@@ -17,7 +17,7 @@ pub enum Change<T> {
     },
     /// The object is gone.
     Deleted {
-        /// The state that this subscriber saw before.
+        /// The state that this subscriber saw before; for an object that came and went unseen, its last state.
         old: Stored<T>,
         /// Its last known state; newer than `old` if changes were missed, or if the deletion itself changed it.
         last: Stored<T>,
@@ -99,7 +99,8 @@ pub(crate) enum RawChange {
         initial: bool,
     },
     Deleted {
-        old: Arc<Entry>,
+        /// `None`: it came and went before the subscriber looked.
+        old: Option<Arc<Entry>>,
         last: Arc<Entry>,
         how: Deletion,
     },
@@ -112,25 +113,24 @@ impl RawChange {
         }
     }
 
-    /// What a subscriber sees that missed `self` and now gets `later`, or `None` if there is nothing to see: it
-    /// never knew the object, and the object is gone.
-    pub(crate) fn followed_by(self, later: Self) -> Option<Self> {
-        let seen = match self {
-            Self::Applied { old, .. } => old,
-            Self::Deleted { old, .. } => Some(old),
-        };
+    /// What a subscriber sees that missed `self` and now gets `later`.
+    ///
+    /// An object that came and went in between is told of too: whoever made it, and counts on it, must hear that it is gone.
+    pub(crate) fn followed_by(self, later: Self) -> Self {
+        let (Self::Applied { old: seen, .. } | Self::Deleted { old: seen, .. }) = self;
         match later {
-            Self::Applied { new, .. } => Some(Self::Applied {
+            Self::Applied { new, .. } => Self::Applied {
                 old: seen,
                 new,
                 initial: false,
-            }),
-            Self::Deleted { last, how, .. } => Some(Self::Deleted {
-                old: seen?,
-                last,
-                how,
-            }),
+            },
+            Self::Deleted { last, how, .. } => Self::Deleted { old: seen, last, how },
         }
+    }
+
+    /// Whether the subscriber never saw the object, and now it is gone.
+    pub(crate) fn is_fleeting(&self) -> bool {
+        matches!(self, Self::Deleted { old: None, .. })
     }
 
     pub(crate) fn read_as<T>(self, core: &Arc<Core>, decode: Decode<T>) -> Change<T> {
@@ -142,7 +142,7 @@ impl RawChange {
                 initial,
             },
             Self::Deleted { old, last, how } => Change::Deleted {
-                old: stored(old),
+                old: stored(old.unwrap_or_else(|| Arc::clone(&last))),
                 last: stored(last),
                 how,
             },

@@ -284,6 +284,17 @@ impl Store {
                 .is_none_or(|position| !position.complete || position.version() >= version)
     }
 
+    /// Whether reads reflect a later version of the object than this, or that there is none. True also where nobody can
+    /// read.
+    pub(crate) fn is_past(&self, key: &ObjectKey, version: u64) -> bool {
+        let writer = self.writer.lock();
+        let snapshot = self.snapshot();
+        let known = snapshot.objects.get(key);
+        known.is_none_or(|known| known.meta.resource_version > version)
+            || writer.closed
+            || writer.position(key).is_none_or(|position| !position.complete)
+    }
+
     /// No change will come any more.
     pub(crate) fn close(&self) {
         let mut writer = self.writer.lock();
@@ -357,7 +368,11 @@ impl<'a> Writing<'a> {
     fn remove(&mut self, key: &ObjectKey, last: Arc<Entry>, how: Deletion) {
         if let Some(old) = self.snapshot.objects.remove(key) {
             self.reindex(key, None);
-            self.changes.push(RawChange::Deleted { old, last, how });
+            self.changes.push(RawChange::Deleted {
+                old: Some(old),
+                last,
+                how,
+            });
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::{
     any::Any,
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, VecDeque},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     time::Duration,
@@ -159,6 +159,9 @@ impl Synced {
     }
 }
 
+/// How many objects that came and went unseen a slow subscriber is told of.
+const FLEETING: usize = 256;
+
 pub(crate) struct Buffer {
     state: Mutex<State>,
     changed: Notify,
@@ -171,6 +174,9 @@ struct State {
     /// Where each key is in `pending`; the two always hold the same keys.
     position: HashMap<ObjectKey, u64, foldhash::fast::RandomState>,
     next: u64,
+    /// Where changes are of objects that came and went unseen, or were; bounded, or churn would make a buffer grow that
+    /// nobody reads.
+    fleeting: VecDeque<u64>,
     /// Everything pending below this belongs to the initial objects. `None` before the store is complete.
     initial_below: Option<u64>,
     closed: bool,
@@ -188,6 +194,7 @@ impl Buffer {
             pending: BTreeMap::new(),
             position: HashMap::default(),
             next: 0,
+            fleeting: VecDeque::new(),
             initial_below: None,
             closed: false,
         };
@@ -269,10 +276,27 @@ impl State {
             .pending
             .remove(&at)
             .expect("a position points at a pending change");
-        let key = change.key().clone();
-        match earlier.followed_by(change) {
-            Some(change) => drop(self.pending.insert(at, change)),
-            None => drop(self.position.remove(&key)),
+        let change = earlier.followed_by(change);
+        let is_fleeting = change.is_fleeting();
+        self.pending.insert(at, change);
+        if is_fleeting {
+            self.remember_fleeting(at);
+        }
+    }
+
+    /// Of objects that came and went, the newest are told of.
+    fn remember_fleeting(&mut self, at: u64) {
+        self.fleeting.push_back(at);
+        if self.fleeting.len() <= FLEETING {
+            return;
+        }
+        let oldest = self.fleeting.pop_front();
+        // It may have been taken since, or have come back.
+        if let Some(at) = oldest
+            && self.pending.get(&at).is_some_and(RawChange::is_fleeting)
+            && let Some(forgotten) = self.pending.remove(&at)
+        {
+            self.position.remove(forgotten.key());
         }
     }
 

@@ -170,7 +170,13 @@ impl Write {
             let mut page = Page::default();
             // A list that cannot be read tells nothing; the watch will.
             let _ = page.push(body);
-            let _ = page.finish(|raw, found| self.tell_object(shared, raw, found, unseen));
+            // It shows what was there before: what became of each (gone, or waiting for its grace period) the watch tells.
+            let _ = page.finish(|_, found| {
+                // One that was going already may stay as it is.
+                if !found.deleting {
+                    unseen.extend(Unseen::after(shared, found));
+                }
+            });
         } else {
             self.tell_object(shared, body, &found, unseen);
         }
@@ -204,6 +210,8 @@ struct Unseen {
     resource_version: u64,
     /// It is known that the cache will not have it.
     outside: bool,
+    /// Not this version of it, but whatever came next, is what was written.
+    next: bool,
 }
 
 impl Unseen {
@@ -220,14 +228,25 @@ impl Unseen {
             key: meta.key,
             resource_version: meta.resource_version,
             outside,
+            next: false,
         })
+    }
+
+    /// Whatever comes after the state that was found.
+    fn after(shared: &Shared, found: &Scanned<'_>) -> Option<Self> {
+        let before = Self::of(shared, found, true)?;
+        Some(Self { next: true, ..before })
     }
 
     /// Waits until reads reflect it.
     async fn comes(&self, shared: &Shared) {
         let store = &shared.core.store;
         let mut written = store.written();
-        while !store.reflects(&self.key, self.resource_version, self.outside) {
+        let is_there = || match self.next {
+            true => store.is_past(&self.key, self.resource_version),
+            false => store.reflects(&self.key, self.resource_version, self.outside),
+        };
+        while !is_there() {
             if written.changed().await.is_err() {
                 return;
             }
