@@ -79,12 +79,12 @@ async fn main() -> anyhow::Result<()> {
     drop(changes);
 
     tokio::time::sleep(Duration::from_secs(20)).await;
-    let (before, began) = (processor_time(), Instant::now());
+    let (before, idle) = (processor_time(), Instant::now());
     tokio::time::sleep(Duration::from_secs(40)).await;
     let spent = processor_time().saturating_sub(before);
     println!(
         "idle: {:.2} % of a core",
-        100.0 * spent.as_secs_f64() / began.elapsed().as_secs_f64()
+        100.0 * spent.as_secs_f64() / idle.elapsed().as_secs_f64()
     );
     cluster.stop().await;
     Ok(())

@@ -81,6 +81,32 @@ async fn placed_or_told(cluster: Cluster) -> Result<()> {
         .create(&PostParams::default(), &serde_json::from_value(calm)?)
         .await?;
 
+    let api = pods(&cluster);
+    for (name, spec, expected) in cases() {
+        api.create(&PostParams::default(), &pod(name, json!({"spec": spec})))
+            .await?;
+        let decided = until(&api, name, |pod| !condition(pod, "PodScheduled").is_null()).await?;
+        let scheduled = condition(&decided, "PodScheduled");
+        let node = decided["spec"]["nodeName"].as_str();
+        let found = node.or(scheduled["message"].as_str()).unwrap_or_default();
+        ensure!(
+            found == expected,
+            "{name}:\n  found    {found}\n  expected {expected}"
+        );
+        if node.is_none() {
+            ensure!(
+                scheduled["status"] == "False" && scheduled["reason"] == "Unschedulable",
+                "{scheduled}"
+            );
+        }
+    }
+    crowded(&api, &cluster).await?;
+    cluster.stop().await;
+    Ok(())
+}
+
+/// Pods in the order in which they come, and for each its node, or why there is none.
+fn cases() -> Vec<(&'static str, Value, &'static str)> {
     let all = json!([{"operator": "Exists"}]);
     let by_name = |name: &str, tolerations: &Value| {
         let terms = json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]}]);
@@ -99,8 +125,7 @@ async fn placed_or_told(cluster: Cluster) -> Result<()> {
         spec["affinity"] = affine("Lt", &["3"])["affinity"].take();
         spec
     };
-    // A node, or why there is none.
-    let cases: Vec<(&str, Value, &str)> = vec![
+    vec![
         ("plain", json!({}), "large"),
         ("by-label", json!({"nodeSelector": {"name": "small"}}), "small"),
         ("by-affinity", small_share, "small"),
@@ -160,29 +185,7 @@ async fn placed_or_told(cluster: Cluster) -> Result<()> {
             ]}),
             "small",
         ),
-    ];
-    let api = pods(&cluster);
-    for (name, spec, expected) in cases {
-        api.create(&PostParams::default(), &pod(name, json!({"spec": spec})))
-            .await?;
-        let decided = until(&api, name, |pod| !condition(pod, "PodScheduled").is_null()).await?;
-        let scheduled = condition(&decided, "PodScheduled");
-        let node = decided["spec"]["nodeName"].as_str();
-        let found = node.or(scheduled["message"].as_str()).unwrap_or_default();
-        ensure!(
-            found == expected,
-            "{name}:\n  found    {found}\n  expected {expected}"
-        );
-        if node.is_none() {
-            ensure!(
-                scheduled["status"] == "False" && scheduled["reason"] == "Unschedulable",
-                "{scheduled}"
-            );
-        }
-    }
-    crowded(&api, &cluster).await?;
-    cluster.stop().await;
-    Ok(())
+    ]
 }
 
 /// `small` has three pods, which is all that it takes; what waits for it comes when one goes, or when it is told to.

@@ -1,5 +1,7 @@
 //! What tests of a cluster with nodes share.
 
+#![allow(dead_code, reason = "no test uses all of it")]
+
 use std::{fmt::Debug, time::Duration};
 
 use anyhow::{Result, bail};
