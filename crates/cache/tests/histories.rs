@@ -57,11 +57,16 @@ struct View {
 impl View {
     fn take(&mut self, change: &Change<ConfigMap>) {
         let key = change.key().clone();
-        assert_eq!(
-            change.old().map(version),
-            self.objects.get(&key).map(version),
-            "the state before {key}"
-        );
+        let before = self.objects.get(&key).map(version);
+        let told = match change {
+            // It came and went before it was looked at: the state before is its last one.
+            Change::Deleted { old, last, .. } if before.is_none() => {
+                assert_eq!(version(old), version(last), "{key} was never seen");
+                None
+            }
+            change => change.old().map(version),
+        };
+        assert_eq!(told, before, "the state before {key}");
         self.seen
             .entry(key.clone())
             .or_default()
