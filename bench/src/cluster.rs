@@ -71,7 +71,7 @@ async fn main() -> anyhow::Result<()> {
     println!(
         "{:>44}  {:.1} % of a core",
         "",
-        (cpu()? - before).as_secs_f64() / IDLE.as_secs_f64() * 100.0
+        cpu()?.saturating_sub(before).as_secs_f64() / IDLE.as_secs_f64() * 100.0
     );
     cluster.stop().await;
     Ok(())
@@ -107,7 +107,7 @@ fn report(what: &str, since: Instant, cpu_before: Duration) -> anyhow::Result<()
     println!(
         "{what:>44}  {:>6.2} s  {:>6.2} s of CPU  {:>5.0} MB",
         since.elapsed().as_secs_f64(),
-        (cpu()? - cpu_before).as_secs_f64(),
+        cpu()?.saturating_sub(cpu_before).as_secs_f64(),
         processes::resident_megabytes(std::process::id())?,
     );
     Ok(())

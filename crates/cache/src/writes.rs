@@ -242,9 +242,12 @@ impl Unseen {
     async fn comes(&self, shared: &Shared) {
         let store = &shared.core.store;
         let mut written = store.written();
-        let is_there = || match self.next {
-            true => store.is_past(&self.key, self.resource_version),
-            false => store.reflects(&self.key, self.resource_version, self.outside),
+        let is_there = || {
+            if self.next {
+                store.is_past(&self.key, self.resource_version)
+            } else {
+                store.reflects(&self.key, self.resource_version, self.outside)
+            }
         };
         while !is_there() {
             if written.changed().await.is_err() {

@@ -11,6 +11,7 @@ use windlass::{
     k8s_openapi::api::core::v1::Node,
     kube::{
         Api, Client, Config,
+        api::ListParams,
         config::{KubeConfigOptions, Kubeconfig},
     },
 };
@@ -84,7 +85,7 @@ async fn it_says_one_line_serves_its_nodes_and_leaves_nothing_behind() {
     let up = Up::start(&["--nodes", "2"]);
     let folder = up.kubeconfig.parent().map(Path::to_owned).expect("a folder");
     let nodes = Api::<Node>::all(up.client().await)
-        .list(&Default::default())
+        .list(&ListParams::default())
         .await
         .expect("a list");
     let names: Vec<_> = nodes

@@ -10,7 +10,7 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api, Client, Resource, ResourceExt,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
     core::{ApiResource, DynamicObject},
 };
 use parking_lot::Mutex;
@@ -357,7 +357,7 @@ async fn only_what_has_both_marks_is_pruned() {
     world.touch().await;
     let names: Vec<_> = world
         .configs()
-        .list(&Default::default())
+        .list(&ListParams::default())
         .await
         .expect("a list")
         .iter()
@@ -380,7 +380,7 @@ async fn an_object_of_somebody_else_is_reported_and_not_touched() {
     assert_eq!(world.child().await.resource_version(), theirs.resource_version());
     assert_eq!(world.writes(), Vec::<String>::new());
     let events = Api::<Event>::namespaced(world.client.clone(), "default");
-    let events = events.list(&Default::default()).await.expect("a list");
+    let events = events.list(&ListParams::default()).await.expect("a list");
     let told = events
         .iter()
         .find(|event| event.reason.as_deref() == Some("ErrResourceExists"));
@@ -641,7 +641,7 @@ async fn an_event_is_recorded_once_all_is_as_it_should_be() {
     }))
     .await;
     let events = Api::<Event>::namespaced(world.client.clone(), "default");
-    let events = events.list(&Default::default()).await.expect("a list");
+    let events = events.list(&ListParams::default()).await.expect("a list");
     let told: Vec<_> = events
         .iter()
         .filter(|event| event.reason.as_deref() == Some("Synced"))

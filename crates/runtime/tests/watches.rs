@@ -171,6 +171,15 @@ async fn metadata_alone_is_enough_to_own_and_to_reconcile() {
     running.stop().await.expect("it stops when asked");
 }
 
+/// Tells when it is dropped.
+struct Told(Arc<AtomicBool>);
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// 130: it is dropped, counted as such and retried; an error that only says so is not counted as one.
 #[tokio::test(start_paused = true)]
 async fn a_reconcile_that_takes_too_long_is_dropped_and_retried() {
@@ -178,12 +187,6 @@ async fn a_reconcile_that_takes_too_long_is_dropped_and_retried() {
     server.put(CONFIG_MAPS, config_map("a", "1"));
     let dropped = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&dropped);
-    struct Told(Arc<AtomicBool>);
-    impl Drop for Told {
-        fn drop(&mut self) {
-            self.0.store(true, Ordering::Relaxed);
-        }
-    }
     let times = Arc::new(Mutex::new(0));
     let slow = noting(&log, move |_, _| {
         let told = Told(Arc::clone(&seen));

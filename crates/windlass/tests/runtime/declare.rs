@@ -191,11 +191,11 @@ pub(crate) async fn what_must_be_cleaned_up_is_cleaned_up_before_it_goes(case: C
     const FINALIZER: &str = "suite.windlass.dev/tidy";
     let world = World::new(&case).await?;
     let tries = Arc::new(AtomicUsize::new(0));
-    let tried = Arc::clone(&tries);
+    let counted = Arc::clone(&tries);
     let tidy = gardens().declare(desired).cleanup(FINALIZER, move |_, _| {
-        let attempt = tried.fetch_add(1, Ordering::Relaxed);
+        let attempt = counted.fetch_add(1, Ordering::Relaxed);
         async move {
-            // What fails is tried again, and the object waits for it.
+            // What fails is counted again, and the object waits for it.
             if attempt == 0 {
                 Err("the gate is shut".into())
             } else {

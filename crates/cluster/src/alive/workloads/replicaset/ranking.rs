@@ -164,8 +164,8 @@ mod tests {
         pod
     }
 
-    fn at(seconds: i64) -> Option<Time> {
-        Some(Time(Timestamp::from_second(NOW + seconds).expect("a time")))
+    fn at(seconds: i64) -> Time {
+        Time(Timestamp::from_second(NOW + seconds).expect("a time"))
     }
 
     fn order(pods: &[Pod], siblings: &[Pod]) -> Vec<String> {
@@ -183,7 +183,7 @@ mod tests {
     /// puts it first.
     #[test]
     fn what_is_least_missed_goes_first() {
-        let cases: [(&str, Pod); 8] = [
+        let cases: Vec<(&str, Pod)> = vec![
             ("unassigned", changed("z", |pod, _| pod.spec = None)),
             (
                 "pending",
@@ -204,7 +204,7 @@ mod tests {
                 "ready later",
                 changed("z", |_, status| {
                     let ready = &mut status.conditions.as_mut().expect("it has some")[0];
-                    ready.last_transition_time = at(-1);
+                    ready.last_transition_time = Some(at(-1));
                 }),
             ),
             (
@@ -218,7 +218,7 @@ mod tests {
             ),
             (
                 "younger",
-                changed("z", |pod, _| pod.metadata.creation_timestamp = at(-1)),
+                changed("z", |pod, _| pod.metadata.creation_timestamp = Some(at(-1))),
             ),
         ];
         for (what, worse) in cases {
@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn the_one_with_more_siblings_on_its_node_goes_first() {
         let elsewhere = changed("a", |pod, _| {
-            pod.spec.as_mut().expect("it has one").node_name = Some("n2".into())
+            pod.spec.as_mut().expect("it has one").node_name = Some("n2".into());
         });
         let siblings = [pod("z"), pod("y"), elsewhere.clone()];
         assert_eq!(order(&[elsewhere, pod("z")], &siblings), ["z", "a"]);
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn ages_of_one_magnitude_are_told_apart_by_uid_alone() {
-        let older = changed("a", |pod, _| pod.metadata.creation_timestamp = at(-1010));
+        let older = changed("a", |pod, _| pod.metadata.creation_timestamp = Some(at(-1010)));
         assert_eq!(order(&[pod("b"), older], &[]), ["a", "b"]);
     }
 }
