@@ -213,14 +213,17 @@ impl Graph {
             .filter(|(_, node)| *node.kind == *kind)
             .map(|(uid, _)| *uid)
             .collect();
-        let mut looks = Vec::new();
+        // Before any of them goes: they may depend on one another.
+        let looks = gone
+            .iter()
+            .flat_map(|uid| self.dependents(*uid).map(Look::later))
+            .collect();
         for uid in gone {
             if let Some(node) = self.nodes.remove(&uid) {
                 for owner in node.stored.meta().owners() {
                     self.separate(*owner, uid);
                 }
             }
-            looks.extend(self.dependents(uid).map(Look::later));
         }
         looks
     }
