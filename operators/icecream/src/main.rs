@@ -1,0 +1,3 @@
+//! Runs icecream.
+
+fn main() {}

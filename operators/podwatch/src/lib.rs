@@ -1,0 +1,1 @@
+//! Tells what happens to pods, or to any other kind, to whoever should know.

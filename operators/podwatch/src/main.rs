@@ -1,0 +1,3 @@
+//! Runs podwatch.
+
+fn main() {}
