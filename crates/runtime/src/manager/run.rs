@@ -3,12 +3,13 @@
 use std::{
     collections::{BTreeMap, HashSet},
     future::{Future, pending},
+    iter,
     pin::{Pin, pin},
     sync::Arc,
     time::Duration,
 };
 
-use futures::future::{Either, join_all, select};
+use futures::future::{Either, OptionFuture, join_all, select};
 use kube::Client;
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
@@ -296,10 +297,16 @@ impl Running<'_> {
             }
         }
         let (switch, stop) = Stop::new();
-        // What must outlive the work: the lease, and the means to tell of it.
+        // What must outlive the work: the means to tell of it, and the lease, without which nothing of a term is written.
         let (over, work_over) = Stop::new();
+        let (told_all, all_told) = Stop::new();
         let (recorder, events) = events::channel(self.client.clone(), "windlass");
-        self.show_events(&recorder);
+        let fenced = election
+            .as_ref()
+            .map(|election| election.fence().client(self.client.clone()));
+        let (led_recorder, led_events) = fenced.map(|client| events::channel(client, "windlass")).unzip();
+        self.show_events(iter::once(&recorder).chain(&led_recorder).cloned().collect());
+        let led_recorder = led_recorder.unwrap_or_else(|| recorder.clone());
         let terms = election.as_ref().map_or_else(Terms::endless, |election| {
             Terms::elected(election.status().subscribe(), election.fence())
         });
@@ -316,7 +323,7 @@ impl Running<'_> {
                 selection: self.selection.clone(),
                 terms: if led { terms.clone() } else { Terms::endless() },
                 stop: stop.clone(),
-                recorder: recorder.clone(),
+                recorder: if led { &led_recorder } else { &recorder }.clone(),
                 metrics: self.metrics.clone(),
                 board,
             };
@@ -331,7 +338,7 @@ impl Running<'_> {
         let electing = async {
             let Some(election) = election else { return };
             self.ready().await;
-            let (mut stopping, mut ended) = (stop.clone(), work_over.clone());
+            let (mut stopping, mut ended) = (stop.clone(), all_told);
             let run = election.run_until(async move { stopping.requested().await }, async move {
                 ended.requested().await;
             });
@@ -364,7 +371,11 @@ impl Running<'_> {
                     },
                     () = &mut ready, if tasks.is_some() => {
                         for task in tasks.take().into_iter().flatten() {
-                            self.start(task, &mut parts, &terms, &stop, &recorder);
+                            let recorder = match task.scope {
+                                Scope::Leader => &led_recorder,
+                                Scope::Replica => &recorder,
+                            };
+                            self.start(task, &mut parts, &terms, &stop, recorder);
                         }
                     }
                 }
@@ -374,8 +385,15 @@ impl Running<'_> {
             over.throw(Phase::Finishing);
             outcome.and(finished)
         };
-        let mut ended = work_over.clone();
-        let writing = events.run_until(async move { ended.requested().await });
+        let writing = async {
+            let until_over = || {
+                let mut ended = work_over.clone();
+                async move { ended.requested().await }
+            };
+            let led = led_events.map(|events| events.run_until(until_over()));
+            futures::join!(events.run_until(until_over()), OptionFuture::from(led));
+            told_all.throw(Phase::Finishing);
+        };
         let (outcome, (), ()) = futures::join!(working, electing, writing);
         self.caches.close().await;
         outcome
@@ -434,21 +452,25 @@ impl Running<'_> {
         });
     }
 
-    fn show_events(&self, recorder: &Recorder) {
-        let told = recorder.clone();
+    fn show_events(&self, recorders: Vec<Recorder>) {
+        let told = recorders.clone();
         self.metrics.read_counter(
             "windlass_events_written",
             "Requests by which events were created or updated",
-            move || [Reading::new(told.counts().written())],
+            move || {
+                [Reading::new(
+                    told.iter().map(|told| told.counts().written()).sum(),
+                )]
+            },
         );
-        let told = recorder.clone();
         self.metrics.read_counter(
             "windlass_events_dropped",
             "Events that were never written, by reason",
             move || {
-                let counts = told.counts();
-                DropReason::ALL
-                    .map(|reason| Reading::new(counts.dropped(reason)).label("reason", reason.label()))
+                DropReason::ALL.map(|reason| {
+                    let dropped = recorders.iter().map(|told| told.counts().dropped(reason));
+                    Reading::new(dropped.sum()).label("reason", reason.label())
+                })
             },
         );
     }
