@@ -40,6 +40,7 @@ mod model;
 mod options;
 mod outcomes;
 mod predicate;
+pub mod quantity;
 mod reconcile;
 pub mod serving;
 mod source;
