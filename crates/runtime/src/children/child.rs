@@ -178,7 +178,7 @@ impl<K: Cacheable + Resource<DynamicType: Clone + Send + Sync> + Serialize> Pare
             wanted: fingerprint(&body),
             there: fingerprint(&content((child.view)(&applied)?)),
         };
-        self.memory.lock().applied(self.key, &kind.kind, &key, deed);
+        self.memory.lock().applied(&self.key, &kind.kind, &key, deed);
         Ok(identity)
     }
 
@@ -249,7 +249,7 @@ impl<K: Cacheable + Resource<DynamicType: Clone + Send + Sync> + Serialize> Pare
             there: fingerprint(&content(there.clone())),
         };
         let Identity { kind, key } = identity;
-        self.memory.lock().is_applied(self.key, &kind.kind, key, deed)
+        self.memory.lock().is_applied(&self.key, &kind.kind, key, deed)
     }
 
     /// Whether anybody else has a part in the object, apart from its status.
