@@ -37,6 +37,7 @@ pub mod metrics;
 #[cfg(test)]
 #[path = "../../cache/tests/model/mod.rs"]
 mod model;
+pub mod names;
 mod options;
 mod outcomes;
 mod predicate;

@@ -100,6 +100,10 @@ async fn children_come_stay_and_go_and_those_of_others_are_not_touched() {
         configs.get("two").await.is_ok(),
         "nothing goes while something is wrong"
     );
+    // A name that leads to another kind's object is not followed, neither to read nor to write.
+    wire.take();
+    rename("../secrets/theirs").await;
+    assert_eq!(writes(&wire), [""; 0]);
     drop(stop);
     manager.await.expect("no panic").expect("no error");
     let events = Api::<Event>::default_namespaced(client);

@@ -19,6 +19,7 @@ use super::{
 use crate::{
     error::Error,
     listers::Listers,
+    names::is_path_segment,
     reconcile::World,
     writer::{Applied, Apply, Writer},
 };
@@ -199,6 +200,10 @@ impl<K: Cacheable + Resource<DynamicType: Clone + Send + Sync> + Serialize> Pare
         let metadata = &mut wanted.metadata;
         if metadata.name.as_deref().is_none_or(str::is_empty) {
             return Err(Error::terminal(ChildError::Nameless { kind: kind.clone() }));
+        }
+        if let Some(name) = metadata.name.as_ref().filter(|name| !is_path_segment(name)) {
+            let (kind, name) = (kind.clone(), name.clone());
+            return Err(Error::terminal(ChildError::NotAName { kind, name }));
         }
         metadata.namespace = match metadata.namespace.take() {
             _ if child.cluster_scoped => None,

@@ -40,6 +40,14 @@ pub enum ChildError {
         /// The child's kind.
         kind: KindName,
     },
+    /// A name that would be taken for the address of another object.
+    #[error("`{name}` cannot be the name of a {}: it must not be `.` or `..`, nor have `/`, `%`, `?`, `#` or spaces in it", kind.kind)]
+    NotAName {
+        /// The child's kind.
+        kind: KindName,
+        /// What it should be called.
+        name: String,
+    },
     /// The author's type does not serialise.
     #[error("{what} does not serialise: {cause}")]
     Unserialisable {

@@ -36,6 +36,11 @@ pub enum Refusal {
     /// The object must be named to be found.
     #[error("it has no name: set metadata.name")]
     NoName,
+    /// It would be taken for the address of another object.
+    #[error(
+        "`{0}` cannot be a name: it must not be `.` or `..`, nor have `/`, `%`, `?`, `#` or spaces in it"
+    )]
+    NotAName(String),
     /// Its kind lives in namespaces.
     #[error("it has no namespace: set metadata.namespace")]
     NoNamespace,

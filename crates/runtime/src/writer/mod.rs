@@ -29,6 +29,8 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use windlass_cache::{ObjectKey, is_cluster_scoped};
 
+use crate::names::is_path_segment;
+
 pub use apply::{Applied, Apply};
 pub use delete::Deleted;
 pub use error::{Refusal, WriteError, WriteErrorKind};
@@ -284,6 +286,9 @@ impl Target {
     fn path(&self) -> Result<&str, WriteError> {
         if self.key.name().is_empty() {
             return Err(self.refuse(Refusal::NoName));
+        }
+        if !is_path_segment(self.key.name()) {
+            return Err(self.refuse(Refusal::NotAName(self.key.name().to_owned())));
         }
         self.collection()
     }
