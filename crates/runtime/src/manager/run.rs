@@ -12,15 +12,15 @@ use std::{
 use futures::future::{Either, OptionFuture, join_all, select};
 use kube::Client;
 use tokio::{
-    signal::unix::{Signal, SignalKind, signal},
     sync::oneshot,
     task::{Id, JoinError, JoinSet},
-    time::timeout,
+    time::{Instant, timeout_at},
 };
 use windlass_cache::{Caches, Selection};
 
 use super::{
     Manager, ManagerError, TaskContext,
+    signals::Signals,
     task::{Scope, Task},
 };
 use crate::{
@@ -129,28 +129,6 @@ impl Manager {
             outcome
         };
         futures::join!(running, serving).0
-    }
-}
-
-/// SIGTERM and SIGINT.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Signals {
-    fn new() -> std::io::Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-        })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
     }
 }
 
@@ -297,6 +275,8 @@ impl Running<'_> {
             }
         }
         let (switch, stop) = Stop::new();
+        // Services end when controllers and tasks have.
+        let (service_switch, service_stop) = Stop::new();
         // What must outlive the work: the means to tell of it, and the lease, without which nothing of a term is written.
         let (over, work_over) = Stop::new();
         let (told_all, all_told) = Stop::new();
@@ -310,6 +290,12 @@ impl Running<'_> {
         let terms = election.as_ref().map_or_else(Terms::endless, |election| {
             Terms::elected(election.status().subscribe(), election.fence())
         });
+        let (services, tasks): (Vec<_>, Vec<_>) =
+            tasks.into_iter().partition(|task| task.scope == Scope::Service);
+        let mut serving = Parts::default();
+        for service in services {
+            self.start(service, &mut serving, &terms, &service_stop, &recorder);
+        }
         let mut parts = Parts::default();
         for Prepared {
             name,
@@ -369,11 +355,15 @@ impl Running<'_> {
                         outcome = ended;
                         break;
                     },
+                    ended = serving.ended() => if ended.is_err() {
+                        outcome = ended;
+                        break;
+                    },
                     () = &mut ready, if tasks.is_some() => {
                         for task in tasks.take().into_iter().flatten() {
                             let recorder = match task.scope {
                                 Scope::Leader => &led_recorder,
-                                Scope::Replica => &recorder,
+                                Scope::Replica | Scope::Service => &recorder,
                             };
                             self.start(task, &mut parts, &terms, &stop, recorder);
                         }
@@ -381,9 +371,11 @@ impl Running<'_> {
                 }
             }
             // The first failure is the cause; later ones may be its consequence.
-            let finished = self.finish(&mut parts, &switch).await;
+            let end = Instant::now() + self.grace;
+            let finished = self.finish(&mut parts, &switch, end).await;
+            let served = self.finish(&mut serving, &service_switch, end).await;
             over.throw(Phase::Finishing);
-            outcome.and(finished)
+            outcome.and(finished).and(served)
         };
         let writing = async {
             let until_over = || {
@@ -404,8 +396,8 @@ impl Running<'_> {
         join_all(self.boards.values().map(|board| board.ready())).await;
     }
 
-    /// Lets everything end by itself within the grace period, then ends it.
-    async fn finish(&self, parts: &mut Parts, switch: &Switch) -> Result<(), ManagerError> {
+    /// Lets everything end by itself until the end of the grace period, then ends it.
+    async fn finish(&self, parts: &mut Parts, switch: &Switch, end: Instant) -> Result<(), ManagerError> {
         switch.throw(Phase::Finishing);
         let mut outcome = Ok(());
         let finished = async {
@@ -414,7 +406,7 @@ impl Running<'_> {
                 outcome = std::mem::replace(&mut outcome, Ok(())).and(ended);
             }
         };
-        if timeout(self.grace, finished).await.is_ok() {
+        if timeout_at(end, finished).await.is_ok() {
             return outcome;
         }
         let late = ManagerError::Grace {
@@ -433,7 +425,7 @@ impl Running<'_> {
         let Task { name, scope, start } = task;
         let terms = match scope {
             Scope::Leader => terms.clone(),
-            Scope::Replica => Terms::endless(),
+            Scope::Replica | Scope::Service => Terms::endless(),
         };
         let (caches, recorder) = (self.caches.clone(), recorder.source(&name));
         let start = move |term: &Term, stop: Stop| {
