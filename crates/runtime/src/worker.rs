@@ -80,15 +80,19 @@ impl<R: Reconciler> Work<R> {
             id,
             stop: stop.clone(),
         };
-        let running = (self.board.start(taken.key(), id), self.metrics.start());
+        let (line, active) = (self.board.start(taken.key(), id), self.metrics.start());
         // Around the call as well: a closure may panic before it has made its future.
         let attempt = async {
             (self.readable)(&request.key).map_err(Error::terminal)?;
             self.reconciler.reconcile(request, ctx).await
         };
         let ended = self.attempt(attempt).instrument(span.clone()).await;
-        drop(running);
+        drop(active);
+        let ran = line.end();
         let outcome = span.in_scope(|| self.settle(taken, ended));
+        if let Some(ran) = ran {
+            self.board.ended(ran, outcome);
+        }
         self.outcomes.count(outcome);
         self.metrics.count(outcome);
     }
