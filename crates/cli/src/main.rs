@@ -1,13 +1,18 @@
 //! The `windlass` command.
 
 mod assets;
+mod catalogue;
 mod demo;
 mod drop_in;
+mod embedded;
+mod run;
+mod signals;
 mod up;
 
-use std::process::ExitCode;
+use std::{process::ExitCode, time::Duration};
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand, error::ErrorKind};
+use tokio::runtime::Runtime;
 use tracing_subscriber::EnvFilter;
 
 /// An API server makes and drops thousands of small objects with every request, for which this is made: a pod is created
@@ -37,6 +42,12 @@ enum Command {
     /// Nothing outside this process is touched. Set `RUST_LOG=info` to see the controller's own log.
     Demo(demo::Arguments),
 
+    /// Run controllers that come with Windlass, until Ctrl-C.
+    ///
+    /// One or several of them in one process, against the cluster of the current kubeconfig or the one that the process runs in.
+    /// With `--embedded`, on a cluster of their own: the first line of the output can be pasted into a shell, for kubectl.
+    Run(run::Arguments),
+
     /// Run a cluster of its own until Ctrl-C, for kubectl and other programs.
     ///
     /// An API server, its controllers, a scheduler and simulated nodes, all inside this process: Deployments roll out, pods
@@ -52,28 +63,49 @@ enum Command {
     Assets(assets::Arguments),
 }
 
+/// How long what still runs may take after a command has ended: all of it should have ended before.
+const LINGER: Duration = Duration::from_millis(500);
+
 fn main() -> ExitCode {
     let mut words = std::env::args_os();
     let program = words.next().unwrap_or_default();
-    log();
-    match drop_in::Part::of(&program) {
-        Some(part) => part.run(words.map(|word| word.to_string_lossy().into_owned())),
-        None => command(),
+    if let Some(part) = drop_in::Part::of(&program) {
+        log();
+        return part.run(words.map(|word| word.to_string_lossy().into_owned()));
     }
-}
-
-#[tokio::main]
-async fn command() -> ExitCode {
     let arguments = Arguments::parse();
-    let outcome = match arguments.command {
-        Command::Demo(arguments) => demo::run(&arguments).await,
-        Command::Up(arguments) => up::run(&arguments).await,
-        Command::Assets(arguments) => assets::run(&arguments),
-    };
+    let outcome = Runtime::new().map_err(anyhow::Error::from).and_then(|runtime| {
+        let outcome = runtime.block_on(command(arguments.command));
+        runtime.shutdown_timeout(LINGER);
+        outcome
+    });
     outcome.unwrap_or_else(|error| {
         eprintln!("windlass: {error:#}");
         ExitCode::FAILURE
     })
+}
+
+async fn command(command: Command) -> anyhow::Result<ExitCode> {
+    // `run` has flags for its log.
+    if !matches!(command, Command::Run(_)) {
+        log();
+    }
+    match command {
+        Command::Demo(arguments) => demo::run(&arguments).await,
+        Command::Run(arguments) => run::run(arguments).await,
+        Command::Up(arguments) => up::run(&arguments).await,
+        Command::Assets(arguments) => assets::run(&arguments),
+    }
+}
+
+/// Ends the process as clap does when a command line cannot be meant.
+fn refuse(subcommand: &str, kind: ErrorKind, why: &str) -> ! {
+    let mut windlass = Arguments::command();
+    windlass.build();
+    let command = windlass
+        .find_subcommand_mut(subcommand)
+        .expect("it is one of ours");
+    command.error(kind, why).exit()
 }
 
 fn log() {
