@@ -35,11 +35,12 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Show the sample controller at work on an embedded cluster.
+    /// Show the controllers at work on a cluster in this process: ten nodes, ten seconds.
     ///
-    /// Starts an API server inside this process, installs the Foo CRD, runs the controller, creates a Foo, and
-    /// follows what becomes of it. Every claim is checked against the API; the exit code is 0 only if all of them hold.
-    /// Nothing outside this process is touched. Set `RUST_LOG=info` to see the controller's own log.
+    /// A live view on a terminal, lines elsewhere or with `--plain`. Objects are created, changed, deleted and renamed, a node
+    /// reboots and one is given up, and after each step what should be true is checked against the API. At the end a summary
+    /// says what held; the exit code is 0 only if all of it did. Nothing outside this process is touched, and nothing is left.
+    /// Set `RUST_LOG=info` to see the controllers' own log too.
     Demo(demo::Arguments),
 
     /// Run controllers that come with Windlass, until Ctrl-C.
@@ -70,7 +71,7 @@ fn main() -> ExitCode {
     let mut words = std::env::args_os();
     let program = words.next().unwrap_or_default();
     if let Some(part) = drop_in::Part::of(&program) {
-        log();
+        log("warn");
         return part.run(words.map(|word| word.to_string_lossy().into_owned()));
     }
     let arguments = Arguments::parse();
@@ -86,9 +87,9 @@ fn main() -> ExitCode {
 }
 
 async fn command(command: Command) -> anyhow::Result<ExitCode> {
-    // `run` has flags for its log.
-    if !matches!(command, Command::Run(_)) {
-        log();
+    // `run` has flags for its log, and the demo has a screen in its way.
+    if !matches!(command, Command::Run(_) | Command::Demo(_)) {
+        log("warn");
     }
     match command {
         Command::Demo(arguments) => demo::run(&arguments).await,
@@ -108,8 +109,9 @@ fn refuse(subcommand: &str, kind: ErrorKind, why: &str) -> ! {
     command.error(kind, why).exit()
 }
 
-fn log() {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
+/// Logs to standard error what `RUST_LOG` lets through, or what is from this level on.
+fn log(level: &str) {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

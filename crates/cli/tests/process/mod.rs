@@ -3,7 +3,7 @@
 use std::{
     io::{BufRead, BufReader},
     path::PathBuf,
-    process::{Child, Command, ExitStatus, Stdio},
+    process::{Child, ChildStdout, Command, ExitStatus, Stdio},
 };
 
 use windlass::kube::{
@@ -31,10 +31,16 @@ impl Running {
         Self(command.stderr(Stdio::null()).spawn().expect("it starts"))
     }
 
+    /// What it says from now on; once.
+    pub(crate) fn stdout(&mut self) -> ChildStdout {
+        self.0.stdout.take().expect("it is piped, and read once")
+    }
+
     /// Reads the line with which it says that its cluster is there, and gives the kubeconfig.
     pub(crate) fn kubeconfig(&mut self) -> PathBuf {
-        let stdout = self.0.stdout.take().expect("it is piped, and read once");
-        let mut lines = BufReader::new(stdout).lines().map(|line| line.expect("text"));
+        let mut lines = BufReader::new(self.stdout())
+            .lines()
+            .map(|line| line.expect("text"));
         let line = lines.find(|line| line.starts_with("export KUBECONFIG="));
         let line = line.expect("a line to paste before the output ends");
         let path = line.strip_prefix("export KUBECONFIG=");

@@ -388,7 +388,10 @@ impl Running<'_> {
             grace: self.grace,
             parts: parts.left(),
         };
-        tracing::error!("{late}");
+        // Without a grace period it is what was asked for.
+        if !self.grace.is_zero() {
+            tracing::error!("{late}");
+        }
         switch.throw(Phase::Ended);
         while !parts.tasks.is_empty() {
             outcome = outcome.and(parts.ended().await);
