@@ -1,5 +1,6 @@
 //! Runs controllers together: one client, one set of caches, one election, one stop.
 
+mod controllers;
 mod run;
 mod signals;
 mod task;
@@ -9,8 +10,8 @@ use std::{future::Future, io, time::Duration};
 use kube::{Client, Resource};
 use windlass_cache::{Cacheable, Selection};
 
-pub use self::task::TaskContext;
 use self::task::{Scope, Task};
+pub use self::{controllers::Controllers, task::TaskContext};
 use crate::{
     control::{ControllerError, Prepared},
     controller::Controller,
@@ -265,6 +266,11 @@ impl Manager {
     pub fn host(mut self, host: impl Into<String>) -> Self {
         self.host = host.into();
         self
+    }
+
+    /// What the controllers that it has by now do, for a program that shows it; the same as `/debug/controllers`.
+    pub fn controllers(&self) -> Controllers {
+        Controllers::of(&self.controllers)
     }
 
     /// The metrics, to add some of one's own.

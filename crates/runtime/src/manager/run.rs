@@ -5,11 +5,10 @@ use std::{
     future::{Future, pending},
     iter,
     pin::{Pin, pin},
-    sync::Arc,
     time::Duration,
 };
 
-use futures::future::{Either, OptionFuture, join_all, select};
+use futures::future::{Either, OptionFuture, select};
 use kube::Client;
 use tokio::{
     sync::oneshot,
@@ -19,12 +18,11 @@ use tokio::{
 use windlass_cache::{Caches, Selection};
 
 use super::{
-    Manager, ManagerError, TaskContext,
+    Controllers, Manager, ManagerError, TaskContext,
     signals::Signals,
     task::{Scope, Task},
 };
 use crate::{
-    board::Board,
     control::{Env, Prepared},
     election::{Election, ElectionStatus},
     error::Error,
@@ -87,12 +85,7 @@ impl Manager {
             .map(|config| Election::new(self.client, config))
             .transpose()?;
         let caches = Caches::new(client.clone());
-        let boards: Arc<BTreeMap<String, Arc<Board>>> = Arc::new(
-            self.controllers
-                .iter()
-                .map(|controller| (controller.name.clone(), Arc::clone(&controller.board)))
-                .collect(),
-        );
+        let boards = Controllers::of(&self.controllers);
         let status = election.as_ref().map(Election::status);
         show(&self.metrics, &caches, status.as_ref());
 
@@ -170,7 +163,7 @@ fn endpoints(
     health: Checks,
     ready: Checks,
     metrics: &Metrics,
-    boards: &Arc<BTreeMap<String, Arc<Board>>>,
+    boards: &Controllers,
     caches: &Caches,
     election: Option<&ElectionStatus>,
 ) -> Endpoints {
@@ -181,12 +174,9 @@ fn endpoints(
             async move { Ok(checked?) }
         });
     }
-    let watched = Arc::clone(boards);
+    let watched = boards.clone();
     let ready = ready.add("controllers", move || {
-        let unready: Vec<_> = watched
-            .iter()
-            .filter_map(|(name, board)| board.unready(name))
-            .collect();
+        let unready = watched.unready();
         async move {
             if unready.is_empty() {
                 return Ok(());
@@ -194,12 +184,12 @@ fn endpoints(
             Err(unready.join("; ").into())
         }
     });
-    let (shown, reported) = (Arc::clone(boards), caches.clone());
+    let (shown, reported) = (boards.clone(), caches.clone());
     Endpoints::new()
         .health(health)
         .ready(ready)
         .metrics(metrics.clone())
-        .controllers(move || shown.iter().map(|(name, board)| board.status(name)).collect())
+        .controllers(move || shown.status())
         .caches(move || reported.reports().into_iter().map(CacheStatus::from).collect())
 }
 
@@ -210,7 +200,7 @@ const LEASE_TOLERANCE: Duration = Duration::from_secs(20);
 struct Running<'a> {
     client: Client,
     caches: Caches,
-    boards: &'a BTreeMap<String, Arc<Board>>,
+    boards: &'a Controllers,
     selection: Selection,
     grace: Duration,
     metrics: Metrics,
@@ -323,7 +313,7 @@ impl Running<'_> {
         let (tell, told) = oneshot::channel();
         let electing = async {
             let Some(election) = election else { return };
-            self.ready().await;
+            self.boards.ready().await;
             let (mut stopping, mut ended) = (stop.clone(), all_told);
             let run = election.run_until(async move { stopping.requested().await }, async move {
                 ended.requested().await;
@@ -335,7 +325,7 @@ impl Running<'_> {
         let working = async {
             let mut outcome = Ok(());
             let mut tasks = Some(tasks);
-            let mut ready = pin!(self.ready());
+            let mut ready = pin!(self.boards.ready());
             // Without an election, and after one that ended well, there is nothing to lose.
             let mut lost = pin!(async {
                 match told.await {
@@ -391,11 +381,6 @@ impl Running<'_> {
         outcome
     }
 
-    /// Returns when the caches of all controllers are complete.
-    async fn ready(&self) {
-        join_all(self.boards.values().map(|board| board.ready())).await;
-    }
-
     /// Lets everything end by itself until the end of the grace period, then ends it.
     async fn finish(&self, parts: &mut Parts, switch: &Switch, end: Instant) -> Result<(), ManagerError> {
         switch.throw(Phase::Finishing);
@@ -413,7 +398,10 @@ impl Running<'_> {
             grace: self.grace,
             parts: parts.left(),
         };
-        tracing::error!("{late}");
+        // Without a grace period it is what was asked for.
+        if !self.grace.is_zero() {
+            tracing::error!("{late}");
+        }
         switch.throw(Phase::Ended);
         while !parts.tasks.is_empty() {
             outcome = outcome.and(parts.ended().await);
