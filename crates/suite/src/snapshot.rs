@@ -80,22 +80,22 @@ fn plain(value: &mut Value, names: &[(String, String)]) {
 /// Where two values differ, one line each: the way there, and both sides.
 pub(crate) fn differences(one: &Value, other: &Value) -> Vec<String> {
     let mut found = Vec::new();
-    compare(one, other, String::new(), &mut found);
+    compare(one, other, "", &mut found);
     found
 }
 
-fn compare(one: &Value, other: &Value, path: String, found: &mut Vec<String>) {
+fn compare(one: &Value, other: &Value, path: &str, found: &mut Vec<String>) {
     match (one, other) {
         (Value::Object(some), Value::Object(others)) => {
             let names: BTreeSet<_> = some.keys().chain(others.keys()).collect();
             for name in names {
                 let (one, other) = (&one[name], &other[name]);
-                compare(one, other, format!("{path}.{name}"), found);
+                compare(one, other, &format!("{path}.{name}"), found);
             }
         }
         (Value::Array(some), Value::Array(others)) if some.len() == others.len() => {
             for (index, (one, other)) in some.iter().zip(others).enumerate() {
-                compare(one, other, format!("{path}[{index}]"), found);
+                compare(one, other, &format!("{path}[{index}]"), found);
             }
         }
         _ if one == other => {}

@@ -116,6 +116,7 @@ impl Wire {
     }
 
     /// The same for programs that take this namespace for their own, as a pod does. Default: the client's.
+    #[must_use]
     pub fn within(mut self, namespace: &str) -> Self {
         namespace.clone_into(&mut self.namespace);
         self
