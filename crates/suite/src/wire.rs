@@ -49,6 +49,8 @@ const MOST: usize = 100_000;
 #[derive(Clone)]
 pub struct Wire {
     inner: Client,
+    /// What its clients take for their own where nobody says one.
+    namespace: String,
     death: Option<(usize, Moment)>,
     notes: Arc<Mutex<Notes>>,
     traffic: watch::Sender<Traffic>,
@@ -89,6 +91,7 @@ impl Wire {
     pub fn new(client: &Client) -> Self {
         Self {
             inner: client.clone(),
+            namespace: client.default_namespace().to_owned(),
             death: None,
             notes: Arc::default(),
             traffic: watch::Sender::default(),
@@ -103,6 +106,12 @@ impl Wire {
         }
     }
 
+    /// The same for programs that take this namespace for their own, as a pod does. Default: the client's.
+    pub fn within(mut self, namespace: &str) -> Self {
+        namespace.clone_into(&mut self.namespace);
+        self
+    }
+
     /// A client whose requests take this wire.
     pub fn client(&self) -> Client {
         let wire = self.clone();
@@ -110,7 +119,7 @@ impl Wire {
             let wire = wire.clone();
             async move { wire.pass(request).await }
         });
-        Client::new(service, self.inner.default_namespace())
+        Client::new(service, self.namespace.as_str())
     }
 
     /// Answers the next so many requests that this concerns with an error, and the server does not see them.
@@ -141,6 +150,11 @@ impl Wire {
             .filter(|sent| sent.is_write())
             .cloned()
             .collect()
+    }
+
+    /// Takes these out of the notes.
+    pub fn take(&self, which: impl FnMut(&mut Sent) -> bool) -> Vec<Sent> {
+        self.notes.lock().sent.extract_if(.., which).collect()
     }
 
     /// Forgets what was noted; the number of requests goes on.

@@ -77,7 +77,7 @@ impl World {
     pub fn on(case: &Context, wire: Wire) -> Self {
         Self {
             case: case.clone(),
-            wire,
+            wire: wire.within(case.namespace()),
         }
     }
 

@@ -19,9 +19,8 @@ use super::{
 use crate::{
     error::Error,
     listers::Listers,
-    names::is_path_segment,
     reconcile::World,
-    writer::{Applied, Apply, Writer},
+    writer::{Applied, Apply, Writer, is_path_segment},
 };
 
 /// The label that says which controller made a child, beside the owner reference that says for whom.
@@ -198,12 +197,15 @@ impl<K: Cacheable + Resource<DynamicType: Clone + Send + Sync> + Serialize> Pare
         });
         let own = self.key.namespace();
         let metadata = &mut wanted.metadata;
-        if metadata.name.as_deref().is_none_or(str::is_empty) {
+        let name = metadata.name.as_deref().unwrap_or_default();
+        if name.is_empty() {
             return Err(Error::terminal(ChildError::Nameless { kind: kind.clone() }));
         }
-        if let Some(name) = metadata.name.as_ref().filter(|name| !is_path_segment(name)) {
-            let (kind, name) = (kind.clone(), name.clone());
-            return Err(Error::terminal(ChildError::NotAName { kind, name }));
+        if !is_path_segment(name) {
+            return Err(Error::terminal(ChildError::Misnamed {
+                kind: kind.clone(),
+                name: name.to_owned(),
+            }));
         }
         metadata.namespace = match metadata.namespace.take() {
             _ if child.cluster_scoped => None,
