@@ -1,13 +1,18 @@
 //! The `windlass` command.
 
 mod assets;
+mod catalogue;
 mod demo;
 mod drop_in;
+mod embedded;
+mod run;
+mod signals;
 mod up;
 
-use std::process::ExitCode;
+use std::{process::ExitCode, time::Duration};
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand, error::ErrorKind};
+use tokio::runtime::Runtime;
 use tracing_subscriber::EnvFilter;
 
 /// An API server makes and drops thousands of small objects with every request, for which this is made: a pod is created
@@ -30,12 +35,19 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Show the sample controller at work on an embedded cluster.
+    /// Show the controllers at work on a cluster in this process: ten nodes, ten seconds.
     ///
-    /// Starts an API server inside this process, installs the Foo CRD, runs the controller, creates a Foo, and
-    /// follows what becomes of it. Every claim is checked against the API; the exit code is 0 only if all of them hold.
-    /// Nothing outside this process is touched. Set `RUST_LOG=info` to see the controller's own log.
+    /// A live view on a terminal, lines elsewhere or with `--plain`. Objects are created, changed, deleted and renamed, a node
+    /// reboots and one is given up, and after each step what should be true is checked against the API. At the end a summary
+    /// says what held; the exit code is 0 only if all of it did. Nothing outside this process is touched, and nothing is left.
+    /// Set `RUST_LOG=info` to see the controllers' own log too.
     Demo(demo::Arguments),
+
+    /// Run controllers that come with Windlass, until Ctrl-C.
+    ///
+    /// One or several of them in one process, against the cluster of the current kubeconfig or the one that the process runs in.
+    /// With `--embedded`, on a cluster of their own: the first line of the output can be pasted into a shell, for kubectl.
+    Run(run::Arguments),
 
     /// Run a cluster of its own until Ctrl-C, for kubectl and other programs.
     ///
@@ -52,32 +64,54 @@ enum Command {
     Assets(assets::Arguments),
 }
 
+/// How long what still runs may take after a command has ended: all of it should have ended before.
+const LINGER: Duration = Duration::from_millis(500);
+
 fn main() -> ExitCode {
     let mut words = std::env::args_os();
     let program = words.next().unwrap_or_default();
-    log();
-    match drop_in::Part::of(&program) {
-        Some(part) => part.run(words.map(|word| word.to_string_lossy().into_owned())),
-        None => command(),
+    if let Some(part) = drop_in::Part::of(&program) {
+        log("warn");
+        return part.run(words.map(|word| word.to_string_lossy().into_owned()));
     }
-}
-
-#[tokio::main]
-async fn command() -> ExitCode {
     let arguments = Arguments::parse();
-    let outcome = match arguments.command {
-        Command::Demo(arguments) => demo::run(&arguments).await,
-        Command::Up(arguments) => up::run(&arguments).await,
-        Command::Assets(arguments) => assets::run(&arguments),
-    };
+    let outcome = Runtime::new().map_err(anyhow::Error::from).and_then(|runtime| {
+        let outcome = runtime.block_on(command(arguments.command));
+        runtime.shutdown_timeout(LINGER);
+        outcome
+    });
     outcome.unwrap_or_else(|error| {
         eprintln!("windlass: {error:#}");
         ExitCode::FAILURE
     })
 }
 
-fn log() {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
+async fn command(command: Command) -> anyhow::Result<ExitCode> {
+    // `run` has flags for its log, and the demo has a screen in its way.
+    if !matches!(command, Command::Run(_) | Command::Demo(_)) {
+        log("warn");
+    }
+    match command {
+        Command::Demo(arguments) => demo::run(&arguments).await,
+        Command::Run(arguments) => run::run(arguments).await,
+        Command::Up(arguments) => up::run(&arguments).await,
+        Command::Assets(arguments) => assets::run(&arguments),
+    }
+}
+
+/// Ends the process as clap does when a command line cannot be meant.
+fn refuse(subcommand: &str, kind: ErrorKind, why: &str) -> ! {
+    let mut windlass = Arguments::command();
+    windlass.build();
+    let command = windlass
+        .find_subcommand_mut(subcommand)
+        .expect("it is one of ours");
+    command.error(kind, why).exit()
+}
+
+/// Logs to standard error what `RUST_LOG` lets through, or what is from this level on.
+fn log(level: &str) {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

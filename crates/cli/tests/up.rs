@@ -1,81 +1,50 @@
 //! `windlass up` as a person starts it: what it says, what it leaves alone, and that it ends without a trace.
 
+mod process;
+
 use std::{
-    io::{BufRead, BufReader},
     net::TcpListener,
     path::{Path, PathBuf},
-    process::{Child, Command, Output, Stdio},
+    process::{Command, ExitStatus},
 };
 
+use process::{Running, client, windlass};
 use windlass::{
     k8s_openapi::api::core::v1::Node,
-    kube::{
-        Api, Client, Config,
-        api::ListParams,
-        config::{KubeConfigOptions, Kubeconfig},
-    },
+    kube::{Api, Client, api::ListParams, config::Kubeconfig},
 };
 
-fn windlass(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
-    command.arg("up").args(arguments).args(["--speed", "instant"]);
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+fn command(arguments: &[&str]) -> Command {
+    let mut command = windlass(&["up", "--speed", "instant"]);
+    command.args(arguments);
     command
 }
 
-/// A cluster that runs; killed if a test fails before it ends it.
+/// A cluster that runs.
 struct Up {
-    child: Child,
+    running: Running,
     kubeconfig: PathBuf,
 }
 
 impl Up {
     /// Starts one, and reads the line that it says when it is ready.
     fn start(arguments: &[&str]) -> Self {
-        let mut child = windlass(arguments).spawn().expect("it starts");
-        let mut line = String::new();
-        let stdout = child.stdout.take().expect("it is piped");
-        BufReader::new(stdout).read_line(&mut line).expect("a line");
-        let kubeconfig = line
-            .strip_prefix("export KUBECONFIG=")
-            .and_then(|rest| rest.split("   #").next());
-        let kubeconfig =
-            PathBuf::from(kubeconfig.unwrap_or_else(|| panic!("not the line to paste: {line:?}")));
-        Self { child, kubeconfig }
+        let mut running = Running::start(command(arguments));
+        let kubeconfig = running.kubeconfig();
+        Self { running, kubeconfig }
     }
 
     async fn client(&self) -> Client {
-        let kubeconfig = Kubeconfig::read_from(&self.kubeconfig).expect("a kubeconfig");
-        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
-        Client::try_from(config.expect("a configuration")).expect("a client")
+        client(&self.kubeconfig).await
     }
 
-    /// Ends it as Ctrl-C does.
-    fn interrupt(mut self) -> Output {
-        let id = self.child.id().to_string();
-        let sent = Command::new("kill")
-            .args(["-INT", &id])
-            .status()
-            .expect("kill runs");
-        assert!(sent.success());
-        let status = self.child.wait().expect("it ends");
-        Output {
-            status,
-            stdout: Vec::new(),
-            stderr: Vec::new(),
-        }
-    }
-}
-
-impl Drop for Up {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+    fn interrupt(self) -> ExitStatus {
+        self.running.interrupt()
     }
 }
 
 fn refused(arguments: &[&str]) -> String {
-    let output = windlass(arguments).output().expect("it runs");
+    let output = command(arguments).output().expect("it runs");
     assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
     String::from_utf8(output.stderr).expect("text")
 }
@@ -94,7 +63,7 @@ async fn it_says_one_line_serves_its_nodes_and_leaves_nothing_behind() {
         .filter_map(|node| node.metadata.name)
         .collect();
     assert_eq!(names, ["node-1", "node-2"]);
-    assert!(up.interrupt().status.success());
+    assert!(up.interrupt().success());
     assert!(!folder.exists(), "{} is still there", folder.display());
 }
 
@@ -109,7 +78,7 @@ async fn a_kubeconfig_goes_where_it_is_asked_for_and_goes_with_the_cluster() {
         format!("'{}'", named.replace('\'', r"'\''"))
     );
     assert!(Kubeconfig::read_from(&file).is_ok());
-    assert!(up.interrupt().status.success());
+    assert!(up.interrupt().success());
     assert!(!file.exists());
 }
 

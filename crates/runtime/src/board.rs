@@ -12,7 +12,7 @@ use windlass_cache::ObjectKey;
 use windlass_workqueue::WorkQueue;
 
 use crate::{
-    outcomes::Outcomes,
+    outcomes::{Outcome, Outcomes},
     reconcile::ReconcileId,
     serving::{self, ControllerState, ControllerStatus, OutcomeCounts},
 };
@@ -31,13 +31,22 @@ pub(crate) struct Board {
     /// By id: with many in flight none may cost more to end.
     running: Mutex<HashMap<ReconcileId, Running>>,
     failing: Mutex<HashMap<ObjectKey, Failing>>,
+    last: Mutex<Option<Ended>>,
 }
 
 /// A reconcile that has not ended.
 #[derive(Clone, Debug)]
-struct Running {
+pub(crate) struct Running {
     key: ObjectKey,
     since: Instant,
+}
+
+/// The reconcile that ended last.
+#[derive(Clone, Debug)]
+struct Ended {
+    ran: Running,
+    at: Instant,
+    outcome: Outcome,
 }
 
 /// An object whose last reconcile failed.
@@ -59,6 +68,7 @@ impl Board {
             queue: OnceLock::new(),
             running: Mutex::default(),
             failing: Mutex::default(),
+            last: Mutex::default(),
         }
     }
 
@@ -136,14 +146,26 @@ impl Board {
                 panicked: self.outcomes.panicked(),
                 timed_out: self.outcomes.timed_out(),
             },
+            last: self.last.lock().as_ref().map(|last| serving::Ended {
+                key: last.ran.key.to_string(),
+                outcome: last.outcome,
+                seconds: (last.at - last.ran.since).as_secs_f64(),
+                seconds_ago: seconds(last.at),
+            }),
         }
     }
 
-    /// Something runs until what this returns is dropped.
+    /// Something runs until what this returns ends or is dropped.
     pub(crate) fn start(&self, key: &ObjectKey, id: ReconcileId) -> Entry<'_> {
         let (key, since) = (key.clone(), Instant::now());
         self.running.lock().insert(id, Running { key, since });
         Entry { board: self, id }
+    }
+
+    /// Something has ended like this.
+    pub(crate) fn ended(&self, ran: Running, outcome: Outcome) {
+        let at = Instant::now();
+        *self.last.lock() = Some(Ended { ran, at, outcome });
     }
 
     pub(crate) fn worked(&self, key: &ObjectKey) {
@@ -201,6 +223,16 @@ fn is_ready(state: &ControllerState) -> bool {
 pub(crate) struct Entry<'a> {
     board: &'a Board,
     id: ReconcileId,
+}
+
+impl Entry<'_> {
+    /// Takes it off, and says what it was.
+    pub(crate) fn end(self) -> Option<Running> {
+        let ran = self.board.running.lock().remove(&self.id);
+        // It has done what dropping it does, and holds nothing.
+        std::mem::forget(self);
+        ran
+    }
 }
 
 impl Drop for Entry<'_> {

@@ -64,7 +64,7 @@ pub use error::Error;
 pub use install::{Install, InstallError};
 #[cfg(all(feature = "clap", feature = "logging"))]
 pub use launch::launch;
-pub use manager::{Manager, ManagerError, TaskContext};
+pub use manager::{Controllers, Manager, ManagerError, TaskContext};
 pub use options::{
     ConnectError, Connection, ElectionOptions, LogFormat, Logging, NodeNameError, Options, node_name,
 };

@@ -1,6 +1,11 @@
 //! How a controller's reconciles ended, counted.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::{
+    fmt,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use serde::Serialize;
 
 /// Counters of one controller, from [`Controller::outcomes`](crate::Controller::outcomes).
 #[derive(Debug, Default)]
@@ -9,7 +14,8 @@ pub struct Outcomes {
 }
 
 /// How a reconcile ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum Outcome {
     /// It worked.
@@ -35,6 +41,20 @@ impl Outcome {
         Self::Panicked,
         Self::TimedOut,
     ];
+}
+
+impl fmt::Display for Outcome {
+    /// In a word or two, for people.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Done => "done",
+            Self::Requeued => "requeued",
+            Self::Failed => "failed",
+            Self::Terminal => "terminal",
+            Self::Panicked => "panicked",
+            Self::TimedOut => "timed out",
+        })
+    }
 }
 
 impl Outcomes {

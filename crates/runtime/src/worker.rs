@@ -80,7 +80,7 @@ impl<R: Reconciler> Work<R> {
             id,
             stop: stop.clone(),
         };
-        let running = (self.board.start(taken.key(), id), self.metrics.start());
+        let (line, active) = (self.board.start(taken.key(), id), self.metrics.start());
         // Around the call as well: a closure may panic before it has made its future.
         let attempt = async {
             if !(self.is_there)(&request.key).map_err(Error::terminal)? {
@@ -89,8 +89,12 @@ impl<R: Reconciler> Work<R> {
             self.reconciler.reconcile(request, ctx).await
         };
         let ended = self.attempt(attempt).instrument(span.clone()).await;
-        drop(running);
+        drop(active);
+        let ran = line.end();
         let outcome = span.in_scope(|| self.settle(taken, ended));
+        if let Some(ran) = ran {
+            self.board.ended(ran, outcome);
+        }
         self.outcomes.count(outcome);
         self.metrics.count(outcome);
     }

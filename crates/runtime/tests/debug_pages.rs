@@ -13,9 +13,12 @@ use serde_json::{Value, json};
 use served::Served;
 use windlass_cache::{Caches, Selection};
 use windlass_runtime::{
+    Outcome,
     layers::{ClientOptions, RateLimit, wrap},
     metrics::Metrics,
-    serving::{CacheStatus, ControllerState, ControllerStatus, Endpoints, Failing, OutcomeCounts, Running},
+    serving::{
+        CacheStatus, ControllerState, ControllerStatus, Ended, Endpoints, Failing, OutcomeCounts, Running,
+    },
 };
 
 fn controllers() -> Vec<ControllerStatus> {
@@ -51,6 +54,12 @@ fn controllers() -> Vec<ControllerStatus> {
                 terminal: 1,
                 ..OutcomeCounts::default()
             },
+            last: Some(Ended {
+                key: "team-a/cache".to_owned(),
+                outcome: Outcome::TimedOut,
+                seconds: 2.5,
+                seconds_ago: 0.25,
+            }),
         },
         ControllerStatus {
             name: "foo".to_owned(),
@@ -85,6 +94,11 @@ async fn controllers_are_shown_to_machines_and_to_people() {
         ])
     );
     assert_eq!(status[0]["outcomes"]["done"], 40);
+    assert_eq!(
+        status[0]["last"],
+        json!({"key": "team-a/cache", "outcome": "timedOut", "seconds": 2.5, "secondsAgo": 0.25})
+    );
+    assert_eq!(status[1].get("last"), None);
     assert_eq!(
         status[1]["state"],
         json!({"is": "syncing", "waitingFor": ["Foo"]})

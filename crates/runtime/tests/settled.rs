@@ -10,7 +10,9 @@ use harness::{Log, Running, controller, done, noting, run, server, settle};
 use model::{CONFIG_MAPS, Server, config_map, key};
 use parking_lot::Mutex;
 use tokio::time::Instant;
-use windlass_runtime::{Action, Context, Error, Manager, Reconciler, Request};
+use windlass_runtime::{
+    Action, Context, Error, Manager, Outcome, Reconciler, Request, serving::ControllerState,
+};
 
 #[derive(Clone, Copy)]
 enum Step {
@@ -174,5 +176,33 @@ async fn reconciles_that_have_nothing_to_wait_for_leave_room_for_others() {
     assert_eq!(*count.lock(), OBJECTS);
     let turn = others.lock().expect("another task ran");
     assert!(turn < OBJECTS, "it had to wait for all of them");
+    running.stop().await.expect("it stops when asked");
+}
+
+/// What a program that shows its controllers asks for.
+#[tokio::test(start_paused = true)]
+async fn the_controllers_of_a_manager_say_how_the_last_reconcile_ended() {
+    let server = with_one_object();
+    let steps = |_: Request, _: Context| async {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        Err(Error::terminal("never"))
+    };
+    let manager = Manager::new(server.client()).controller(controller().reconcile(steps));
+    let controllers = manager.controllers();
+    let [before] = &controllers.status()[..] else {
+        panic!("one controller: {controllers:?}")
+    };
+    assert_eq!((&before.state, &before.last), (&ControllerState::Starting, &None));
+    let running = Running::start(manager);
+    controllers.ready().await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let [after] = &controllers.status()[..] else {
+        panic!("one controller: {controllers:?}")
+    };
+    assert_eq!(after.state, ControllerState::Running);
+    let last = after.last.as_ref().expect("it ran");
+    assert_eq!((&*last.key, last.outcome), ("n/a", Outcome::Terminal));
+    assert!((last.seconds - 0.5).abs() < 0.01, "{last:?}");
+    assert!((last.seconds_ago - 1.5).abs() < 0.1, "{last:?}");
     running.stop().await.expect("it stops when asked");
 }

@@ -123,7 +123,8 @@ impl Part {
     }
 }
 
-fn print(text: &str) -> anyhow::Result<()> {
+/// Writes to standard output.
+pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     match io::stdout().write_all(text.as_bytes()) {
         // Whoever reads it has seen enough.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),

@@ -141,13 +141,20 @@ impl Options {
     pub async fn manager(&self, program: &str) -> Result<Manager, ConnectError> {
         let config = self.connection.config().await?;
         let host = config.cluster_url.authority().map(ToString::to_string);
-        let mut manager = Manager::new(self.client().await?).client_options(ClientOptions {
+        let manager = self.manager_on(self.client().await?, program);
+        Ok(match host {
+            Some(host) => manager.host(host),
+            None => manager,
+        })
+    }
+
+    /// The same for a cluster that the program has a client of already: whatever these options say of which cluster has no
+    /// effect, and all else has.
+    pub fn manager_on(&self, client: Client, program: &str) -> Manager {
+        let mut manager = Manager::new(client).client_options(ClientOptions {
             limit: self.connection.limit(),
             ..ClientOptions::default()
         });
-        if let Some(host) = host {
-            manager = manager.host(host);
-        }
         if !self.namespaces.is_empty() {
             manager = manager.namespaces(self.namespaces.iter().map(String::as_str));
         }
@@ -157,7 +164,7 @@ impl Options {
         if self.election.enabled {
             manager = manager.elect(self.election.config(program));
         }
-        Ok(manager)
+        manager
     }
 
     /// The CRDs that a program needs: applied at the start if the options say so, and waited for otherwise.

@@ -22,5 +22,5 @@ pub use self::{
     checks::Checks,
     endpoints::Endpoints,
     listener::{BindError, Listener},
-    status::{CacheStatus, ControllerState, ControllerStatus, Failing, OutcomeCounts, Running},
+    status::{CacheStatus, ControllerState, ControllerStatus, Ended, Failing, OutcomeCounts, Running},
 };

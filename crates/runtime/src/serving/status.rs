@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use windlass_cache::Report;
 
+use crate::outcomes::Outcome;
+
 /// One controller: what it has to do and how it goes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -25,6 +27,9 @@ pub struct ControllerStatus {
     pub failing: Vec<Failing>,
     /// How reconciles ended since the start.
     pub outcomes: OutcomeCounts,
+    /// The reconcile that ended last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last: Option<Ended>,
 }
 
 /// How far a controller is.
@@ -57,6 +62,20 @@ pub struct Running {
     pub id: String,
     /// For how long it has run.
     pub seconds: f64,
+}
+
+/// A reconcile that has ended.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Ended {
+    /// What was reconciled.
+    pub key: String,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// For how long it ran.
+    pub seconds: f64,
+    /// How long ago it ended.
+    pub seconds_ago: f64,
 }
 
 /// An object whose last reconcile failed.

@@ -8,13 +8,16 @@ use windlass::{
     k8s_openapi::api::core::v1::{Event, Pod},
     kube,
     prelude::*,
-    runtime::Outcomes,
+    runtime::{Install, Outcomes},
 };
 use windlass_cluster::Backend;
 use windlass_icecream::{FLAVOR, ICECREAM, Icecream, IcecreamSpec, IcecreamStatus, controller};
 use windlass_suite::{Context as Case, Running, Shipped, World, install};
 
-pub(crate) const RIGHTS: &str = include_str!("../../rbac.yaml");
+/// The rights that the controller ships with.
+pub(crate) fn shipped() -> Shipped {
+    Shipped::read(include_str!("../../rbac.yaml")).expect("a manifest of roles")
+}
 
 pub(crate) struct Stand {
     world: World,
@@ -32,8 +35,12 @@ impl Stand {
 
     /// Without anybody at work.
     pub(crate) async fn closed(case: &Case) -> anyhow::Result<Self> {
+        Self::under(case, &shipped()).await
+    }
+
+    pub(crate) async fn under(case: &Case, rights: &Shipped) -> anyhow::Result<Self> {
         install(case, [Icecream::crd()]).await?;
-        let client = Shipped::read(RIGHTS)?.client(case).await?;
+        let client = rights.client(case).await?;
         Ok(Self {
             world: World::of(case, &client),
             running: None,
@@ -48,6 +55,8 @@ impl Stand {
     pub(crate) fn start_with(&mut self, manager: Manager) {
         let controller = controller();
         self.outcomes = controller.outcomes();
+        // As the program does.
+        let manager = manager.install(Install::new([Icecream::crd()]));
         self.running = Some(Running::start(manager.controller(controller)));
     }
 

@@ -1,0 +1,356 @@
+//! The live view: a pure function from the model to cells. Whoever has a backend draws it, a terminal or a test.
+//!
+//! ```text
+//!   80×24: controllers      160×50: controllers │ log
+//!          nodes                    nodes       │
+//!          log                      claims      │
+//!          claims in a line         claims in a line
+//! ```
+
+use std::time::Duration;
+
+use ratatui::{
+    Frame,
+    layout::{Constraint, Layout, Rect},
+    style::{Color, Modifier, Style},
+    symbols,
+    text::{Line, Span, Text},
+    widgets::{Block, Borders, Cell, Paragraph, Row, Table},
+};
+
+use super::{
+    claims::Verdict,
+    model::{self, ControllerRow, Model, NodeRow, NodeState, Voice},
+};
+
+/// What the terminal can show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Look {
+    pub(crate) colour: bool,
+    pub(crate) unicode: bool,
+}
+
+/// From this size on there is room for a log beside everything else.
+const WIDE: (u16, u16) = (120, 30);
+
+/// Draws all of it.
+pub(crate) fn draw(frame: &mut Frame, model: &Model, look: Look) {
+    let [title, body, foot] =
+        Layout::vertical([Constraint::Length(1), Constraint::Min(0), Constraint::Length(1)])
+            .areas(frame.area());
+    look.title(frame, title, model);
+    look.foot(frame, foot, model);
+    let controllers = Constraint::Length(lines(model.controllers.len()) + 2);
+    if (frame.area().width, frame.area().height) < WIDE || frame.area().height < WIDE.1 {
+        let columns = 2;
+        let nodes = Constraint::Length(lines(model.nodes.len().div_ceil(columns)) + 1);
+        let [top, middle, bottom] = Layout::vertical([controllers, nodes, Constraint::Min(4)]).areas(body);
+        look.controllers(frame, top, model);
+        look.nodes(frame, middle, model, columns);
+        look.log(frame, bottom, model);
+        return;
+    }
+    let [left, _, right] = Layout::horizontal([
+        Constraint::Percentage(45),
+        Constraint::Length(2),
+        Constraint::Fill(1),
+    ])
+    .areas(body);
+    let nodes = Constraint::Length(lines(model.nodes.len()) + 1);
+    let gap = Constraint::Length(1);
+    let [top, _, middle, _, bottom] =
+        Layout::vertical([controllers, gap, nodes, gap, Constraint::Min(0)]).areas(left);
+    look.controllers(frame, top, model);
+    look.nodes(frame, middle, model, 1);
+    look.claims(frame, bottom, model);
+    look.log(frame, right, model);
+}
+
+fn lines(count: usize) -> u16 {
+    u16::try_from(count).unwrap_or(u16::MAX - 2)
+}
+
+impl Look {
+    fn title(self, frame: &mut Frame, area: Rect, model: &Model) {
+        let name = Span::styled(
+            " windlass demo ",
+            Style::new().add_modifier(Modifier::REVERSED | Modifier::BOLD),
+        );
+        let line = Line::from_iter([name, Span::raw("  "), Span::raw(&model.cluster)]);
+        frame.render_widget(line, area);
+        let elapsed = format!("{:.1} s ", model.elapsed.as_secs_f64());
+        frame.render_widget(Line::raw(elapsed).right_aligned(), area);
+    }
+
+    fn foot(self, frame: &mut Frame, area: Rect, model: &Model) {
+        let ledger = &model.ledger;
+        let (all, held, failed) = (ledger.claims().len(), ledger.held(), ledger.failed());
+        let (text, style) = match (failed, model.over) {
+            (0, false) => (
+                format!("{held} of {all} claims checked, all held"),
+                self.bold(Color::Green),
+            ),
+            (0, true) if ledger.all_held() => (format!("all {all} claims held"), self.bold(Color::Green)),
+            (0, true) => (
+                format!("{} of {all} claims were not checked", all - held),
+                self.bold(Color::Red),
+            ),
+            (failed, _) => (
+                format!("{failed} of {all} claims did not hold"),
+                self.bold(Color::Red),
+            ),
+        };
+        const BAR: usize = 20;
+        let full = if all == 0 { 0 } else { BAR * (held + failed) / all };
+        let (done, left) = if self.unicode { ("━", "─") } else { ("=", "-") };
+        let line = Line::from_iter([
+            Span::raw(" "),
+            Span::styled(done.repeat(full), style),
+            Span::styled(left.repeat(BAR - full), self.faint()),
+            Span::raw("  "),
+            Span::styled(text, style),
+        ]);
+        frame.render_widget(line, area);
+        let keys = if model.over { "q closes " } else { "q quits " };
+        frame.render_widget(Line::styled(keys, self.faint()).right_aligned(), area);
+    }
+
+    fn controllers(self, frame: &mut Frame, area: Rect, model: &Model) {
+        let right = |text: &'static str| Cell::from(Text::from(text).right_aligned());
+        let head = Row::new([
+            Cell::from(" NAME"),
+            Cell::from("STATE"),
+            right("QUEUE"),
+            right("RATE"),
+            right("DONE"),
+            right("FAILING"),
+            Cell::from("LAST"),
+        ])
+        .style(self.faint());
+        let rows = model.controllers.iter().map(|row| self.controller(row));
+        let widths = [
+            Constraint::Length(10),
+            Constraint::Length(8),
+            Constraint::Length(5),
+            Constraint::Length(6),
+            Constraint::Length(6),
+            Constraint::Length(7),
+            Constraint::Min(10),
+        ];
+        let table = Table::new(rows, widths)
+            .header(head)
+            .column_spacing(1)
+            .block(self.block("Controllers"));
+        frame.render_widget(table, area);
+    }
+
+    fn controller(self, row: &ControllerRow) -> Row<'_> {
+        let right = |text: String| Cell::from(Text::from(text).right_aligned());
+        let state = match row.state {
+            "running" => self.colour(Color::Green),
+            _ => self.colour(Color::Yellow),
+        };
+        let failing = match row.failing {
+            0 => Style::new(),
+            _ => self.bold(Color::Red),
+        };
+        let last = row.last.as_ref().map_or_else(Line::default, |last| {
+            let style = match last.well {
+                true => self.colour(Color::Green),
+                false => self.bold(Color::Red),
+            };
+            Line::from_iter([
+                Span::styled(last.outcome.clone(), style),
+                Span::raw(format!(" {} ", last.key)),
+                Span::styled(short(last.took), self.faint()),
+            ])
+        });
+        Row::new([
+            Cell::from(format!(" {}", row.name)).style(self.bold(Color::Reset)),
+            Cell::from(row.state).style(state),
+            right((row.queued + row.running).to_string()),
+            right(format!("{:.0}/s", row.rate)),
+            right(row.total.to_string()),
+            right(row.failing.to_string()).style(failing),
+            Cell::from(last),
+        ])
+    }
+
+    /// Nodes in columns, one after the other.
+    fn nodes(self, frame: &mut Frame, area: Rect, model: &Model, columns: usize) {
+        let block = self.block("Nodes");
+        let inner = block.inner(area);
+        frame.render_widget(block, area);
+        let places = Layout::horizontal(vec![Constraint::Fill(1); columns])
+            .spacing(2)
+            .split(inner);
+        let each = model.nodes.len().div_ceil(columns).max(1);
+        for (place, nodes) in places.iter().zip(model.nodes.chunks(each)) {
+            let lines = nodes.iter().map(|row| self.node(row, place.width.into()));
+            frame.render_widget(Text::from_iter(lines), *place);
+        }
+    }
+
+    fn node(self, row: &NodeRow, width: usize) -> Line<'_> {
+        let state = match row.state {
+            NodeState::Ready => self.colour(Color::Green),
+            NodeState::Tainted | NodeState::Cordoned => self.bold(Color::Yellow),
+            NodeState::NotReady => self.bold(Color::Red),
+        };
+        let (ready, waiting, more) = match self.unicode {
+            true => ("▮", "▯", "…"),
+            false => ("#", ".", "+"),
+        };
+        let head = format!(" {:<8}", row.name);
+        let word = format!("{:<10}", row.state.word());
+        let count = format!("{:>3} ", row.pods_ready + row.pods_waiting);
+        let room = width.saturating_sub(head.chars().count() + word.len() + count.len() + 1);
+        let shown = row.pods_ready.min(room);
+        let shown_waiting = row.pods_waiting.min(room - shown);
+        let cut = shown + shown_waiting < row.pods_ready + row.pods_waiting;
+        Line::from_iter([
+            Span::styled(head, Style::new().add_modifier(Modifier::BOLD)),
+            Span::styled(word, state),
+            Span::raw(count),
+            Span::styled(ready.repeat(shown), self.colour(Color::Green)),
+            Span::styled(waiting.repeat(shown_waiting), self.colour(Color::Yellow)),
+            Span::raw(if cut { more } else { "" }),
+        ])
+    }
+
+    fn claims(self, frame: &mut Frame, area: Rect, model: &Model) {
+        let block = self.block("Claims, each checked against the API");
+        let lines = model.ledger.claims().iter().map(|claim| match &claim.verdict {
+            Verdict::Open => Line::from_iter([
+                Span::styled(if self.unicode { " ·  " } else { " .  " }, self.faint()),
+                Span::styled(claim.text, self.faint()),
+            ]),
+            Verdict::Held { after } => Line::from_iter([
+                Span::styled(format!(" {:<3}", self.mark(true)), self.bold(Color::Green)),
+                Span::raw(claim.text),
+                Span::styled(format!("  {}", short(*after)), self.faint()),
+            ]),
+            Verdict::Failed { found } => Line::styled(
+                format!(" {:<3}{}: {found}", self.mark(false), claim.text),
+                self.bold(Color::Red),
+            ),
+        });
+        frame.render_widget(Paragraph::new(Text::from_iter(lines)).block(block), area);
+    }
+
+    /// As many of the newest lines as there is room for.
+    fn log(self, frame: &mut Frame, area: Rect, model: &Model) {
+        let block = self.block("What happens, and why");
+        let inner = block.inner(area);
+        frame.render_widget(block, area);
+        let skipped = model.log.len().saturating_sub(inner.height.into());
+        let lines = model
+            .log
+            .iter()
+            .skip(skipped)
+            .map(|line| self.line(line, inner.width.into()));
+        frame.render_widget(Text::from_iter(lines), inner);
+    }
+
+    fn line<'a>(self, line: &'a model::Line, width: usize) -> Line<'a> {
+        let at = format!(" {:>4.1} ", line.at.as_secs_f64());
+        let (mark, mark_style) = match &line.voice {
+            Voice::Chapter => (if self.unicode { "──" } else { "==" }, self.bold(Color::Reset)),
+            Voice::You => (if self.unicode { "▸" } else { ">" }, self.bold(Color::Cyan)),
+            Voice::Component(_) => (if self.unicode { "·" } else { "-" }, self.faint()),
+            Voice::Held => (self.mark(true), self.bold(Color::Green)),
+            Voice::Failed => (self.mark(false), self.bold(Color::Red)),
+        };
+        let mut spans = vec![
+            Span::styled(at, self.faint()),
+            Span::styled(format!("{mark:<3}"), mark_style),
+        ];
+        let text = match line.times {
+            1 => line.text.clone(),
+            times if self.unicode => format!("{times}× {}", line.text),
+            times => format!("{times}x {}", line.text),
+        };
+        let style = match &line.voice {
+            Voice::Chapter => self.bold(Color::Reset),
+            Voice::You => self.colour(Color::Cyan),
+            Voice::Failed => self.bold(Color::Red),
+            Voice::Held => Style::new(),
+            Voice::Component(who) => {
+                spans.push(Span::styled(format!("{who}: "), self.colour(Color::Magenta)));
+                self.faint()
+            }
+        };
+        let used: usize = spans.iter().map(Span::width).sum();
+        spans.push(Span::styled(
+            self.cut(&text, width.saturating_sub(used + 1)),
+            style,
+        ));
+        Line::from(spans)
+    }
+
+    /// A text that fits, with a sign if it was longer.
+    fn cut(self, text: &str, width: usize) -> String {
+        if text.chars().count() <= width {
+            return text.to_owned();
+        }
+        let sign = if self.unicode { "…" } else { ".." };
+        let kept = width.saturating_sub(sign.chars().count());
+        text.chars().take(kept).chain(sign.chars()).collect()
+    }
+
+    fn block(self, title: &'static str) -> Block<'static> {
+        let set = match self.unicode {
+            true => symbols::border::PLAIN,
+            false => symbols::border::Set {
+                horizontal_top: "-",
+                ..symbols::border::PLAIN
+            },
+        };
+        let title = Line::from_iter([
+            Span::raw(" "),
+            Span::styled(title, Style::new().add_modifier(Modifier::BOLD)),
+            Span::raw(" "),
+        ]);
+        Block::new()
+            .borders(Borders::TOP)
+            .border_set(set)
+            .border_style(self.faint())
+            .title(title)
+    }
+
+    fn mark(self, held: bool) -> &'static str {
+        match (self.unicode, held) {
+            (true, true) => "✔",
+            (true, false) => "✘",
+            (false, true) => "ok",
+            (false, false) => "NO",
+        }
+    }
+
+    fn colour(self, colour: Color) -> Style {
+        match self.colour {
+            true => Style::new().fg(colour),
+            false => Style::new(),
+        }
+    }
+
+    fn bold(self, colour: Color) -> Style {
+        self.colour(colour).add_modifier(Modifier::BOLD)
+    }
+
+    fn faint(self) -> Style {
+        Style::new().add_modifier(Modifier::DIM)
+    }
+}
+
+/// A duration in a few characters.
+fn short(took: Duration) -> String {
+    match took.as_millis() {
+        0 => "<1 ms".to_owned(),
+        millis @ 1..10_000 => format!("{millis} ms"),
+        _ => format!("{:.0} s", took.as_secs_f64()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

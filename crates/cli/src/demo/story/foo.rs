@@ -1,0 +1,186 @@
+//! One Foo: what it asks for is there, and stays.
+
+use futures::FutureExt;
+use windlass::{
+    k8s_openapi::api::apps::v1::Deployment,
+    kube::{
+        ResourceExt,
+        api::{DeleteParams, Patch, PatchParams, PostParams},
+    },
+    prelude::json,
+};
+use windlass_foo::{Foo, FooSpec};
+
+use super::{Chapter, Finding, Story};
+
+const FOO: &str = "example-foo";
+const RENAMED: &str = "renamed-foo";
+
+const GOT: &str = "the Foo got a Deployment with 2 replicas";
+const OWNED: &str = "the Deployment is controlled by the Foo, by UID";
+const REPORTED: &str = "its 2 pods run, and the Foo's status says so";
+const FOLLOWED: &str = "the Deployment followed, and 3 replicas are available";
+const REPAIRED: &str = "the drift was repaired: 3 replicas of nginx again";
+const ANEW: &str = "the Deployment was made anew";
+const MOVED: &str = "there is one Deployment, under the new name";
+
+pub(super) const CHAPTER: Chapter = Chapter {
+    title: "foo: a Foo gets its Deployment, and keeps it",
+    claims: &[GOT, OWNED, REPORTED, FOLLOWED, REPAIRED, ANEW, MOVED],
+    tell: |story| tell(story).boxed_local(),
+};
+
+async fn tell(story: &Story) -> anyhow::Result<()> {
+    let (foos, deployments) = (story.api::<Foo>(), story.api::<Deployment>());
+    let merge = |change| Patch::Merge(change);
+    let (post, patch) = (PostParams::default(), PatchParams::default());
+
+    let spec = FooSpec {
+        deployment_name: FOO.to_owned(),
+        replicas: Some(2),
+    };
+    let foo = Foo::new(FOO, spec);
+    let creating = foos.create(&post, &foo);
+    let foo = story
+        .act("create Foo demo/example-foo with 2 replicas", creating)
+        .await?;
+    let uid = foo.uid().unwrap_or_default();
+    story
+        .claim(GOT, async || {
+            Ok(replicas(deployments.get_opt(FOO).await?.as_ref(), 2))
+        })
+        .await?;
+    let owned = async || {
+        let deployment = deployments.get_opt(FOO).await?;
+        let owners = deployment.as_ref().map_or(&[][..], ResourceExt::owner_references);
+        let owned = owners
+            .iter()
+            .any(|owner| owner.uid == uid && owner.controller == Some(true));
+        anyhow::Ok(owned.then_some(()).ok_or(format!("its owners are {owners:?}")))
+    };
+    story.claim(OWNED, owned).await?;
+    story
+        .claim(REPORTED, async || Ok(available(&foos.get(FOO).await?, 2)))
+        .await?;
+
+    let more = merge(json!({ "spec": { "replicas": 3 } }));
+    let scaling = foos.patch(FOO, &patch, &more);
+    story.act("ask the Foo for 3 replicas", scaling).await?;
+    let followed = async || {
+        let deployment = deployments.get_opt(FOO).await?;
+        let deployment = replicas(deployment.as_ref(), 3);
+        anyhow::Ok(deployment.and(available(&foos.get(FOO).await?, 3)))
+    };
+    story.claim(FOLLOWED, followed).await?;
+
+    let httpd = json!([{ "name": "nginx", "image": "httpd:latest" }]);
+    let drift = json!({ "spec": { "replicas": 7, "template": { "spec": { "containers": httpd } } } });
+    let drift = Patch::Strategic(drift);
+    let drifting = deployments.patch(FOO, &patch, &drift);
+    story
+        .act("change the Deployment by hand: 7 replicas of httpd", drifting)
+        .await?;
+    let repaired = async || {
+        let deployment = deployments.get_opt(FOO).await?;
+        let image = deployment.as_ref().and_then(image);
+        let image = match image.as_deref() {
+            Some("nginx:latest") => Ok(()),
+            image => Err(format!("its image is {image:?}")),
+        };
+        anyhow::Ok(replicas(deployment.as_ref(), 3).and(image))
+    };
+    story.claim(REPAIRED, repaired).await?;
+
+    let before = deployments.get(FOO).await?.uid();
+    let delete = DeleteParams::default();
+    let deleting = deployments.delete(FOO, &delete);
+    story.act("delete the Deployment by hand", deleting).await?;
+    let anew = async || {
+        let deployment = deployments.get_opt(FOO).await?;
+        let same = deployment.as_ref().is_some_and(|there| there.uid() == before);
+        anyhow::Ok(match same {
+            true => Err("it is still the old one".to_owned()),
+            false => replicas(deployment.as_ref(), 3),
+        })
+    };
+    story.claim(ANEW, anew).await?;
+
+    let rename = merge(json!({ "spec": { "deploymentName": RENAMED } }));
+    let renaming = foos.patch(FOO, &patch, &rename);
+    story
+        .act("rename the Foo's Deployment to renamed-foo", renaming)
+        .await?;
+    let moved = async || {
+        if deployments.get_opt(FOO).await?.is_some() {
+            return Ok(Err(format!("Deployment demo/{FOO} is still there")));
+        }
+        let renamed = deployments.get_opt(RENAMED).await?;
+        anyhow::Ok(replicas(renamed.as_ref(), 3).and(available(&foos.get(FOO).await?, 3)))
+    };
+    story.claim(MOVED, moved).await
+}
+
+fn replicas(deployment: Option<&Deployment>, wanted: i32) -> Finding {
+    let Some(deployment) = deployment else {
+        return Err("there is no Deployment".to_owned());
+    };
+    match deployment.spec.as_ref().and_then(|spec| spec.replicas) {
+        Some(replicas) if replicas == wanted => Ok(()),
+        replicas => Err(format!(
+            "Deployment demo/{} has {} replicas",
+            deployment.name_any(),
+            replicas.unwrap_or_default()
+        )),
+    }
+}
+
+fn image(deployment: &Deployment) -> Option<String> {
+    let pod = deployment.spec.as_ref()?.template.spec.as_ref()?;
+    pod.containers.first()?.image.clone()
+}
+
+/// Whether a Foo says that so many replicas are available.
+pub(super) fn available(foo: &Foo, wanted: i32) -> Finding {
+    match foo.status.as_ref().map(|status| status.available_replicas) {
+        Some(available) if available == wanted => Ok(()),
+        available => Err(format!(
+            "Foo demo/{} says that {} replicas are available",
+            foo.name_any(),
+            available.unwrap_or_default()
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass::prelude::from_value;
+
+    use super::*;
+
+    #[test]
+    fn what_is_not_as_claimed_says_what_it_is() {
+        assert_eq!(replicas(None, 3), Err("there is no Deployment".to_owned()));
+        let deployment = json!({
+            "metadata": { "name": "web" },
+            "spec": { "replicas": 7, "selector": {}, "template": { "spec": { "containers": [{ "name": "a", "image": "httpd" }] } } },
+        });
+        let deployment: Deployment = from_value(deployment).expect("a Deployment");
+        assert_eq!(replicas(Some(&deployment), 7), Ok(()));
+        assert_eq!(
+            replicas(Some(&deployment), 3),
+            Err("Deployment demo/web has 7 replicas".to_owned())
+        );
+        assert_eq!(image(&deployment).as_deref(), Some("httpd"));
+        let foo = Foo::new(
+            "a",
+            FooSpec {
+                deployment_name: String::new(),
+                replicas: None,
+            },
+        );
+        assert_eq!(
+            available(&foo, 2),
+            Err("Foo demo/a says that 0 replicas are available".to_owned())
+        );
+    }
+}

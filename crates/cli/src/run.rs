@@ -1,0 +1,149 @@
+//! `windlass run NAME…`: controllers that come with Windlass, several in one manager.
+//!
+//! ```text
+//!   names ──► catalogue ──► controllers, CRDs ─┐
+//!   flags ──► Options ─────────────────────────┼──► one Manager ──► until Ctrl-C
+//!   --embedded ──► a cluster of its own ───────┘
+//!   else ──► kubeconfig, or the pod's cluster ─┘
+//! ```
+
+use std::{process::ExitCode, time::Instant};
+
+use clap::error::ErrorKind;
+use windlass::{
+    prelude::{Manager, Options},
+    runtime::ConnectError,
+};
+use windlass_cluster::Cluster;
+
+use crate::{
+    catalogue::{self, Entry},
+    embedded::{self, Announced, Speed},
+    signals::Signals,
+};
+
+/// What to run, and where.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The controllers to run, in one process
+    #[arg(value_name = "NAME", value_parser = Entry::parser())]
+    names: Vec<&'static Entry>,
+
+    /// Runs on a cluster of its own, which ends with it; implies --install
+    #[arg(long, conflicts_with_all = ["kubeconfig", "context"], help_heading = EMBEDDED)]
+    embedded: bool,
+
+    /// How many simulated nodes it has
+    #[arg(
+        long,
+        requires = "embedded",
+        default_value_t = 3,
+        value_parser = clap::value_parser!(u16).range(0..=5000),
+        help_heading = EMBEDDED
+    )]
+    nodes: u16,
+
+    /// How much faster than real the nodes are: a number, or `instant`
+    #[arg(long, requires = "embedded", value_name = "TIMES", default_value = "10", help_heading = EMBEDDED)]
+    speed: Speed,
+
+    #[command(flatten)]
+    options: Options,
+}
+
+const EMBEDDED: &str = "Embedded cluster";
+
+/// Runs what was named until SIGINT or SIGTERM.
+pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    let Arguments {
+        names, mut options, ..
+    } = arguments;
+    if let Some(mistake) = mistake(&names) {
+        crate::refuse("run", ErrorKind::ValueValidation, &mistake);
+    }
+    options.install |= arguments.embedded;
+    options.init_logging()?;
+    let mut signals = Signals::new()?;
+    let program = program(&names);
+    let fill = |manager: Manager| {
+        let install = options.install(catalogue::crds(&names));
+        catalogue::add(manager.install(install), &names)
+    };
+    if !arguments.embedded {
+        let manager = options.manager(&program).await.map_err(with_a_way_out)?;
+        signals.run(fill(manager)).await?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let (started, nodes) = (Instant::now(), usize::from(arguments.nodes));
+    let cluster = Cluster::embedded().nodes(nodes).speed(arguments.speed.0);
+    embedded::within(cluster, async |cluster| {
+        let file = Announced::serve(cluster)?;
+        let ready = embedded::ready(cluster.client(), nodes);
+        signals.or(ready, "before the nodes were ready").await??;
+        println!("{}", file.line(cluster, nodes, "Ctrl-C", started.elapsed()));
+        let manager = options.manager_on(cluster.client(), &program).host("embedded");
+        signals.run(fill(manager)).await?;
+        Ok(ExitCode::SUCCESS)
+    })
+    .await
+}
+
+/// What is wrong with the names.
+fn mistake(names: &[&Entry]) -> Option<String> {
+    if names.is_empty() {
+        return Some(format!(
+            "name the controllers to run; there are:\n\n{}",
+            catalogue::list()
+        ));
+    }
+    let again = names
+        .iter()
+        .enumerate()
+        .find(|(place, entry)| names[..*place].iter().any(|earlier| earlier.name == entry.name));
+    again.map(|(_, entry)| format!("`{}` is named twice: once is enough", entry.name))
+}
+
+/// What the lease is called. One controller has the name of its own program, so that only one of the two acts.
+fn program(names: &[&Entry]) -> String {
+    let mut names: Vec<_> = names.iter().map(|entry| entry.name).collect();
+    names.sort_unstable();
+    names.join("-")
+}
+
+/// A person without a cluster can have one.
+fn with_a_way_out(error: ConnectError) -> anyhow::Error {
+    match error {
+        error @ ConnectError::NothingFound { .. } => {
+            anyhow::anyhow!("{error}; or run on a cluster of its own with --embedded")
+        }
+        error => error.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entries<const N: usize>(names: [&str; N]) -> [&'static Entry; N] {
+        names.map(|name| Entry::named(name).expect("there is one"))
+    }
+
+    #[test]
+    fn names_are_asked_for_and_none_counts_twice() {
+        let none = mistake(&[]).expect("none were given");
+        for Entry { name, about, .. } in catalogue::ALL {
+            assert!(none.contains(name) && none.contains(about), "{none}");
+        }
+        assert_eq!(mistake(&entries(["foo"])), None);
+        let twice = mistake(&entries(["foo", "foo"])).expect("it is there twice");
+        assert!(twice.starts_with("`foo` is named twice"), "{twice}");
+    }
+
+    #[test]
+    fn who_has_no_kubeconfig_is_told_of_the_embedded_cluster() {
+        let error = with_a_way_out(ConnectError::NothingFound {
+            tried: "KUBECONFIG is not set".to_owned(),
+        });
+        assert!(error.to_string().ends_with("with --embedded"), "{error}");
+    }
+}

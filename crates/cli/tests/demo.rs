@@ -1,0 +1,95 @@
+//! `windlass demo` as a newcomer starts it: what it says, how it ends, and what it leaves.
+
+mod process;
+
+use std::{
+    io::{BufRead, BufReader},
+    process::Output,
+    time::{Duration, Instant},
+};
+
+use process::{Running, client, windlass};
+use windlass::{
+    k8s_openapi::api::core::v1::Node,
+    kube::{Api, api::ListParams},
+};
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn it_checks_its_claims_and_ends_by_itself() {
+    let started = Instant::now();
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = windlass(&["demo", "--plain"]).output().expect("it runs");
+    let took = started.elapsed();
+    let (shown, errors) = (text(&stdout), text(&stderr));
+    assert!(status.success(), "{shown}{errors}");
+    assert!(took < Duration::from_secs(30), "it took {took:?}");
+    assert_eq!(errors, "", "nothing is wrong, and nothing is said to be");
+    assert!(shown.is_ascii(), "{shown}");
+    for event in [
+        "do   create Foo demo/example-foo",
+        "do   delete the Deployment by hand",
+        "ok   the drift was repaired",
+        "sample-controller: Synced Foo demo/example-foo",
+        "do   reboot node-",
+    ] {
+        assert!(shown.contains(event), "`{event}` in:\n{shown}");
+    }
+    assert!(!shown.contains("  NO  "), "{shown}");
+    // The summary counts what was shown: as many as were seen to hold.
+    let held = shown.lines().filter(|line| line.contains(" ms  ok   ")).count();
+    let summary = format!("{held} of {held} claims held, each checked against the API.");
+    assert_eq!(shown.lines().last(), Some(&*summary), "{shown}");
+    assert!(held >= 15, "{shown}");
+}
+
+/// A pipe is no terminal: lines, without being asked for them.
+#[test]
+fn what_has_not_come_true_in_time_has_failed() {
+    let Output { status, stdout, .. } = windlass(&["demo", "--pace", "calm", "--patience", "1"])
+        .output()
+        .expect("it runs");
+    let shown = text(&stdout);
+    assert_eq!(status.code(), Some(1), "{shown}");
+    assert!(shown.contains("ok   ten nodes are ready"), "{shown}");
+    assert!(shown.contains("claims did not hold:"), "{shown}");
+    assert!(shown.contains("  NOT CHECKED  nothing is left"), "{shown}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kept_it_can_be_looked_at_until_it_is_interrupted() {
+    let mut running = Running::start(windlass(&["demo", "--plain", "--keep"]));
+    let kubeconfig = running.kubeconfig();
+    let nodes = Api::<Node>::all(client(&kubeconfig).await)
+        .list(&ListParams::default())
+        .await;
+    assert_eq!(nodes.expect("a list").items.len(), 10);
+    assert_eq!(running.interrupt().code(), Some(0));
+    assert!(!kubeconfig.exists(), "{} is still there", kubeconfig.display());
+}
+
+#[test]
+fn interrupted_it_says_what_was_not_checked() {
+    let mut running = Running::start(windlass(&["demo", "--pace", "calm"]));
+    let mut lines = BufReader::new(running.stdout())
+        .lines()
+        .map(|line| line.expect("text"));
+    let begun = lines.find(|line| line.contains("create Foo"));
+    assert!(begun.is_some(), "the story begins");
+    assert_eq!(running.interrupt().code(), Some(130));
+    let rest: Vec<_> = lines.collect();
+    assert!(
+        rest.iter().any(|line| line == "Stopped before the end."),
+        "{rest:?}"
+    );
+    assert!(
+        rest.iter().any(|line| line.starts_with("  NOT CHECKED  ")),
+        "{rest:?}"
+    );
+}

@@ -1,0 +1,170 @@
+//! `windlass run` as a person starts it: what it offers, where it runs, what it says when it cannot, and how it ends.
+
+mod process;
+
+use std::{net::TcpListener, path::Path, process::Output, time::Duration};
+
+use process::{Running, client, windlass};
+use tokio::time::timeout;
+use windlass::{
+    cache::{Cache, Selection},
+    k8s_openapi::api::{
+        apps::v1::Deployment,
+        core::v1::{Node, Pod},
+    },
+    kube::{
+        Api,
+        api::{ListParams, PostParams},
+    },
+    prelude::*,
+    runtime::{Install, Writer},
+};
+use windlass_cluster::Cluster;
+use windlass_foo::{Foo, FooSpec};
+
+/// No step takes nearly so long unless it never comes.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// What it says in a world without a cluster: the exit code, standard output and standard error.
+fn said(arguments: &[&str]) -> (Option<i32>, String, String) {
+    let mut command = windlass(&[&["run"], arguments].concat());
+    let output = command.env_clear().env("HOME", "/nonexistent").output();
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = output.expect("it runs");
+    let text = |bytes| String::from_utf8(bytes).expect("text");
+    (status.code(), text(stdout), text(stderr))
+}
+
+#[test]
+fn its_help_tells_what_there_is_and_every_flag_under_a_heading() {
+    let (code, help, _) = said(&["--help"]);
+    assert_eq!(code, Some(0));
+    for part in [
+        "Usage: windlass run [OPTIONS] [NAME]...",
+        "- foo:",
+        "Embedded cluster:",
+        "--embedded",
+        "--nodes <NODES>",
+        "Cluster:",
+        "--kubeconfig <FILE>",
+        "--install",
+        "Leader election:",
+        "--leader-elect",
+        "Serving:",
+        "--listen <ADDRESS>",
+    ] {
+        assert!(help.contains(part), "`{part}` in:\n{help}");
+    }
+}
+
+#[test]
+fn a_command_line_that_cannot_be_meant_is_refused_with_what_there_is() {
+    for (arguments, hints) in [
+        (&[][..], &["name the controllers", "foo", "sample controller"][..]),
+        (&["--embedded"], &["name the controllers", "foo"]),
+        (&["fo"], &["'fo'", "foo"]),
+        (&["foo", "foo"], &["`foo` is named twice"]),
+        (&["foo", "--nodes", "2"], &["--embedded"]),
+        (
+            &["foo", "--embedded", "--context", "a"],
+            &["cannot be used with", "--context"],
+        ),
+        (&["foo", "--embedded", "--speed", "0"], &["greater than 0"]),
+    ] {
+        let (code, _, error) = said(arguments);
+        assert_eq!(code, Some(2), "{arguments:?}: {error}");
+        for hint in hints {
+            assert!(error.contains(hint), "{arguments:?}: `{hint}` in:\n{error}");
+        }
+    }
+}
+
+#[test]
+fn without_a_cluster_it_says_where_it_looked_and_that_it_can_have_its_own() {
+    let (code, _, error) = said(&["foo"]);
+    assert_eq!(code, Some(1), "{error}");
+    let last = error.lines().last().unwrap_or_default();
+    for hint in ["windlass: no cluster to talk to", "--kubeconfig", "--embedded"] {
+        assert!(last.contains(hint), "`{hint}` in:\n{error}");
+    }
+    let (code, _, error) = said(&["foo", "--kubeconfig", "/nonexistent/config"]);
+    assert_eq!(code, Some(1), "{error}");
+    assert!(error.contains("/nonexistent/config"), "{error}");
+}
+
+#[test]
+fn a_port_that_is_taken_is_told_with_the_flag_that_chooses_another() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("an address").to_string();
+    let (code, _, error) = said(&["foo", "--embedded", "--nodes", "0", "--listen", &address]);
+    assert_eq!(code, Some(1), "{error}");
+    let last = error.lines().last().unwrap_or_default();
+    assert!(last.contains(&address) && last.contains("--listen"), "{error}");
+}
+
+/// Asks for a Deployment through a Foo, and waits until it is there.
+async fn foo_works(client: Client) {
+    let writer = Writer::new(client.clone(), "test");
+    let installed = Install::new([Foo::crd()]).run(&writer).await;
+    installed.expect("it is installed");
+    let spec = FooSpec {
+        deployment_name: "web".to_owned(),
+        replicas: Some(2),
+    };
+    let created = Api::default_namespaced(client.clone())
+        .create(&PostParams::default(), &Foo::new("example", spec))
+        .await;
+    created.expect("created");
+    let mut deployments = Cache::<Deployment>::start(client, &Selection::all()).subscribe();
+    let made = timeout(DEADLINE, deployments.next()).await.expect("it works");
+    assert_eq!(made.expect("a change").key().name(), "web");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_installs_and_works_on_the_cluster_of_a_kubeconfig_and_ends_well() {
+    let cluster = Cluster::embedded().start().await.expect("a cluster");
+    let kubeconfig = cluster.kubeconfig().expect("a file");
+    let kubeconfig = kubeconfig.to_str().expect("text");
+    let arguments = [
+        "run",
+        "foo",
+        "--install",
+        "--no-listen",
+        "--kubeconfig",
+        kubeconfig,
+    ];
+    let running = Running::start(windlass(&arguments));
+    foo_works(cluster.client()).await;
+    assert_eq!(running.interrupt().code(), Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn embedded_it_brings_a_cluster_that_lives_and_goes_with_it() {
+    let arguments = [
+        "run",
+        "foo",
+        "--embedded",
+        "--nodes",
+        "2",
+        "--speed",
+        "instant",
+        "--no-listen",
+    ];
+    let mut running = Running::start(windlass(&arguments));
+    let kubeconfig = running.kubeconfig();
+    let client = client(&kubeconfig).await;
+    let nodes = Api::<Node>::all(client.clone())
+        .list(&ListParams::default())
+        .await;
+    assert_eq!(nodes.expect("a list").items.len(), 2);
+    foo_works(client.clone()).await;
+    let mut pods = Cache::<Pod>::start(client, &Selection::all()).subscribe();
+    let pod = timeout(DEADLINE, pods.next()).await.expect("it lives");
+    assert!(pod.expect("a change").key().name().starts_with("web-"));
+    assert_eq!(running.interrupt().code(), Some(0));
+    let folder = kubeconfig.parent().map(Path::to_owned).expect("a folder");
+    assert!(!folder.exists(), "{} is still there", folder.display());
+}
