@@ -109,9 +109,7 @@ impl Stand {
 
     /// A pod on `node` with the address `10.0.0.<n>`, that runs and has the label.
     pub(crate) async fn pod(&self, name: &str, label: (&str, &str), node: &str, n: u8) -> anyhow::Result<()> {
-        let (label, value) = label;
-        self.create(pod(json!({ "name": name, "labels": { label: value } }), node))
-            .await?;
+        self.create(pod(name, label, node)).await?;
         let address = format!("10.0.0.{n}");
         let status = json!({ "phase": "Running", "podIP": address, "podIPs": [{ "ip": address }] });
         self.patch_status::<Pod>(name, json!({ "status": status }))
@@ -163,7 +161,8 @@ pub(crate) fn of_icecream(name: &str) -> (&'static str, &str) {
 }
 
 /// One container that asks for a quarter of a CPU and 64 Mi.
-pub(crate) fn pod(metadata: Value, node: &str) -> Pod {
+pub(crate) fn pod(name: &str, (label, value): (&str, &str), node: &str) -> Pod {
+    let metadata = json!({ "name": name, "labels": { label: value } });
     let requests = json!({ "cpu": "250m", "memory": "64Mi" });
     let container = json!({ "name": "cone", "image": "cone", "resources": { "requests": requests } });
     let mut spec = json!({ "containers": [container] });

@@ -9,7 +9,7 @@ use windlass::{
     runtime::{ElectionConfig, Install},
 };
 use windlass_cluster::Backend;
-use windlass_icecream::{FLAVOR, Icecream, IcecreamSpec, controller};
+use windlass_icecream::{Icecream, IcecreamSpec, controller};
 use windlass_suite::{Context as Case, Sent, Shipped, Snapshot, Story, World, at_every_request, install};
 
 use crate::stand::{Stand, of_flavor, pod, shipped};
@@ -36,8 +36,7 @@ impl Story for Summer {
         }))?;
         world.create(theirs).await?;
         for (name, node) in [("two", "north"), ("one", "south")] {
-            let metadata = json!({ "name": name, "labels": { FLAVOR: "mint" } });
-            world.create(pod(metadata, node)).await?;
+            world.create(pod(name, of_flavor("mint"), node)).await?;
         }
         for (name, deployment) in [("example", "scoops"), ("late", "theirs")] {
             let spec = IcecreamSpec {
