@@ -52,6 +52,9 @@
 //! }
 //! ```
 //!
+//! Both styles go together: [`Context::bring_about`](runtime::Context::bring_about) makes what should be there one step of
+//! such a function. A whole one that does, with joins, an index and a status, is in `operators/icecream`.
+//!
 //! # Where to look
 //!
 //! [`runtime`] has the controller and the manager, [`cache`] what a lister reads and how it stays current, [`workqueue`]

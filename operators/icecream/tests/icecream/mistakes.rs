@@ -1,6 +1,9 @@
 //! What can be wrong, and that it is told, harms nobody and is not asked about again and again.
 
+use std::time::Duration;
+
 use serde_json::json;
+use tokio::time::Instant;
 use windlass::{k8s_openapi::api::apps::v1::Deployment, prelude::*};
 use windlass_icecream::Icecream;
 use windlass_suite::Context as Case;
@@ -64,7 +67,7 @@ pub(crate) async fn what_cannot_be_a_name_or_label_is_told_with_the_rule_and_cha
         stand.settle().await;
         stand.wire().forget();
         let icecream = stand.icecream(name, spec).await?;
-        let told = stand.warned(&icecream, "InvalidSpec").await?;
+        let told = stand.warned(&icecream, "ErrInvalid").await?;
         let start = format!("Icecream {}/{name}: {expected}", case.namespace());
         assert!(told.starts_with(&start), "{told}");
         let requests = stand.requests_in_a_minute().await;
@@ -82,7 +85,7 @@ pub(crate) async fn what_cannot_be_a_name_or_label_is_told_with_the_rule_and_cha
     stand.wire().forget();
     let wrong = json!({ "spec": { "deploymentName": "not a name", "flavor": "neither!" } });
     let icecream = stand.patch::<Icecream>("example", wrong).await?;
-    stand.warned(&icecream, "InvalidSpec").await?;
+    stand.warned(&icecream, "ErrInvalid").await?;
     stand.settle().await;
     assert_eq!(stand.writes(), [""; 0]);
     assert_eq!(stand.get::<Deployment>("kept").await?, kept);
@@ -128,10 +131,12 @@ pub(crate) async fn a_deployment_of_somebody_else_is_not_touched_and_its_name_ta
     );
 
     // The backoff is at many seconds by now: it is the deletion that wakes it.
+    let freed = Instant::now();
     stand.delete::<Deployment>("scoops").await?;
     let own = stand
         .wait_for::<Deployment>("scoops", |deployment| deployment.uid() != theirs.uid())
         .await?;
+    assert!(freed.elapsed() < Duration::from_secs(5), "{:?}", freed.elapsed());
     assert_eq!(own.owner_references()[0].name, "example");
     stand.tells("example", &[]).await?;
     stand.close().await
