@@ -38,7 +38,7 @@ pub(super) fn line(notice: &Notice, diff: bool, coloured: bool) -> Vec<u8> {
     }
     let changes = if diff { &*notice.changes } else { &[] };
     for (place, change) in changes.iter().take(MOST_CHANGES).enumerate() {
-        rest.push_str(if place == 0 { ": " } else { ", " });
+        rest.push_str(if place == 0 { "  " } else { ", " });
         put(&mut rest, change);
     }
     if let Some(more @ 1..) = changes.len().checked_sub(MOST_CHANGES) {
@@ -57,13 +57,9 @@ pub(super) fn line(notice: &Notice, diff: bool, coloured: bool) -> Vec<u8> {
 }
 
 fn put(line: &mut String, change: &FieldChange) {
-    let written = match (&change.old, &change.new) {
-        (None, None) => write!(line, "{}", change.path),
-        (None, Some(new)) => write!(line, "{} = {}", change.path, short(new)),
-        (Some(old), None) => write!(line, "{} was {}", change.path, short(old)),
-        (Some(old), Some(new)) => write!(line, "{} {} -> {}", change.path, short(old), short(new)),
-    };
-    written.expect("text");
+    let side = |value: &Option<Value>| value.as_ref().map_or_else(|| "-".to_owned(), short);
+    let (old, new) = (side(&change.old), side(&change.new));
+    write!(line, "{}: {old} → {new}", change.path).expect("text");
 }
 
 fn short(value: &Value) -> String {
@@ -103,7 +99,7 @@ mod tests {
         ];
         assert_eq!(
             text(&notice),
-            "2026-01-02T03:04:05Z updated Pod default/web: spec.replicas 1 -> 2, metadata.labels.a = \"x\", spec.paused was true\n"
+            "2026-01-02T03:04:05Z updated Pod default/web  spec.replicas: 1 → 2, metadata.labels.a: - → \"x\", spec.paused: true → -\n"
         );
         assert_eq!(
             line(&notice, false, false),
@@ -135,7 +131,10 @@ mod tests {
             .collect();
         let text = text(&notice);
         assert!(text.ends_with(", and 2 more\n"), "{text}");
-        assert!(text.contains(&format!("f0 = \"{}...", "é".repeat(59))), "{text}");
+        assert!(
+            text.contains(&format!("f0: - → \"{}...", "é".repeat(59))),
+            "{text}"
+        );
     }
 
     #[test]
