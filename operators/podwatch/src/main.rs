@@ -1,3 +1,2 @@
 //! Runs podwatch.
-
 fn main() {}
