@@ -62,6 +62,10 @@ pub(super) struct Lane {
     pub(super) nudge: Notify,
     state: Mutex<State>,
     clock: Clock,
+    /// Told when something was confirmed.
+    confirmed: Arc<Notify>,
+    /// There is a journal: what a sink may hear of is in it before.
+    offers: bool,
 }
 
 #[derive(Default)]
@@ -101,6 +105,17 @@ enum Confirmation {
     Gone(Option<Uid>),
 }
 
+/// What is to be done next for a target.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Nothing waits.
+    Nothing,
+    /// A notice can be delivered.
+    Notice,
+    /// The journal must be written first.
+    Offered,
+}
+
 /// What to compare when a lane catches up.
 pub(super) struct CatchUp {
     feed: usize,
@@ -109,7 +124,13 @@ pub(super) struct CatchUp {
 }
 
 impl Lane {
-    pub(super) fn new(name: String, limits: Limits, clock: Clock) -> Self {
+    pub(super) fn new(
+        name: String,
+        limits: Limits,
+        clock: Clock,
+        confirmed: Arc<Notify>,
+        offers: bool,
+    ) -> Self {
         let mut queue = WorkQueue::builder()
             .rate_limiter(pace::backoff())
             .delayed_on_close(DelayedOnClose::RunNow);
@@ -124,6 +145,8 @@ impl Lane {
             nudge: Notify::new(),
             state: Mutex::default(),
             clock,
+            confirmed,
+            offers,
         }
     }
 
@@ -165,14 +188,56 @@ impl Lane {
             return Told::Dropped;
         }
         let target = Target::of(feed, notice);
-        let is_waiting = state.waiting.contains_key(&target);
-        let judged = state.feeds[feed].judge(notice, is_waiting);
-        for notice in judged.into_iter().flatten() {
-            if self.push(state, &target, notice) == Told::Dropped {
+        if state.waiting.contains_key(&target) {
+            return self.push(state, &target, Arc::clone(notice));
+        }
+        for notice in state.judge(&target, notice).into_iter().flatten() {
+            // What was seen is known to be wanted.
+            let is_found = notice.inferred || notice.what == What::Synced;
+            if is_found && !state.feeds[feed].present.wants(&notice) {
+                if !state.waiting.contains_key(&target) {
+                    let known = state.known(&target);
+                    let now = (notice.what != What::Deleted).then(|| Version::of(&notice));
+                    self.step(state, &target, known.as_ref(), now.as_ref());
+                }
+            } else if self.push(state, &target, notice) == Told::Dropped {
                 return Told::Dropped;
             }
         }
         Told::Taken
+    }
+
+    /// A change that is not to be told counts as confirmed, if what was before it is.
+    pub(super) fn pass(&self, feed: usize, key: &ObjectKey, old: Option<&Version>, new: Option<&Version>) {
+        let key = key.clone();
+        let target = Target { feed, key };
+        let mut state = self.state.lock();
+        if !state.waiting.contains_key(&target) {
+            self.step(&mut state, &target, old, new);
+        }
+    }
+
+    fn step(&self, state: &mut State, target: &Target, old: Option<&Version>, new: Option<&Version>) {
+        let known = state.known(target);
+        let is_up_to_date = match (&known, old) {
+            (None, None) => true,
+            (Some(known), Some(old)) => known.is_same(old),
+            _ => false,
+        };
+        if !is_up_to_date {
+            return;
+        }
+        let confirmation = match new {
+            Some(version) => Confirmation::There(version.clone()),
+            None => Confirmation::Gone(None),
+        };
+        // Not before what was delivered and is not confirmed yet.
+        if state.unsettled.iter().any(|(unsettled, _)| unsettled == target) {
+            state.unsettled.push((target.clone(), confirmation));
+        } else {
+            state.confirm(target.clone(), confirmation);
+            self.confirmed.notify_one();
+        }
     }
 
     fn push(&self, state: &mut State, target: &Target, notice: Arc<Notice>) -> Told {
@@ -211,6 +276,29 @@ impl Lane {
         (feed.listed, feed.behind) = (true, true);
         drop(state);
         self.nudge.notify_one();
+    }
+
+    /// Whether something waits for a target, and whether its object has to be offered before.
+    pub(super) fn next(&self, target: &Target) -> Next {
+        let mut state = self.state.lock();
+        if state
+            .waiting
+            .get(target)
+            .is_none_or(|waiting| waiting.steps.is_empty())
+        {
+            return Next::Nothing;
+        }
+        if !self.offers || state.offer_of(target).is_none() {
+            return Next::Notice;
+        }
+        // With it all others that will need it: they share one write.
+        let targets: Vec<_> = state.waiting.keys().cloned().collect();
+        for target in targets {
+            if let Some(uid) = state.offer_of(&target) {
+                state.feeds[target.feed].progress.offered.insert(target.key, uid);
+            }
+        }
+        Next::Offered
     }
 
     /// The next notice of a target, now with the sink.
@@ -282,25 +370,12 @@ impl Lane {
     /// What was delivered stays so: it is confirmed.
     pub(super) fn settled(&self) {
         let mut state = self.state.lock();
-        let State { feeds, unsettled, .. } = &mut *state;
-        for (target, confirmation) in unsettled.drain(..) {
-            let objects = &mut feeds[target.feed].progress.objects;
-            match confirmation {
-                Confirmation::There(version) => {
-                    objects.insert(target.key, version);
-                }
-                // The end of another object of this name says nothing about the one that was confirmed.
-                Confirmation::Gone(uid) => {
-                    let is_it = objects
-                        .get(&target.key)
-                        .is_some_and(|known| uid.is_none_or(|uid| uid == known.uid));
-                    if is_it {
-                        objects.remove(&target.key);
-                    }
-                }
-            }
+        for (target, confirmation) in std::mem::take(&mut state.unsettled) {
+            state.confirm(target, confirmation);
         }
         state.complete();
+        drop(state);
+        self.confirmed.notify_one();
     }
 
     /// What was delivered may not stay: it counts as not confirmed.
@@ -336,14 +411,14 @@ impl Lane {
         let versions = present.versions();
         let (changed, gone) = self.state.lock().differences(feed, &versions);
         let time = self.clock.now();
-        let gone = gone.into_iter().map(|(key, version)| {
+        let gone = gone.into_iter().map(|known| {
             Some(Arc::new(Notice {
                 what: What::Deleted,
                 inferred: true,
                 kind: Arc::clone(&kind),
-                key,
-                uid: Some(version.uid.to_string()),
-                resource_version: Some(version.resource_version.to_string()),
+                uid: Some(known.uid.to_string()),
+                resource_version: known.resource_version_text(),
+                key: known.key,
                 time,
                 object: None,
                 changes: Vec::new(),
@@ -361,6 +436,7 @@ impl Lane {
             }
         }
         self.state.lock().complete();
+        self.confirmed.notify_one();
     }
 
     /// Nothing more is taken; what waits can still be delivered.
@@ -396,8 +472,12 @@ impl Lane {
 
 impl State {
     /// Objects whose state the sink has not confirmed, and confirmed ones that are not there. What waits is on its way.
-    fn differences(&self, feed: usize, versions: &[Version]) -> (Vec<ObjectKey>, Vec<(ObjectKey, Version)>) {
-        let confirmed = &self.feeds[feed].progress.objects;
+    fn differences(&self, feed: usize, versions: &[Version]) -> (Vec<ObjectKey>, Vec<Version>) {
+        let Progress {
+            objects: confirmed,
+            offered,
+            ..
+        } = &self.feeds[feed].progress;
         let waits = |key: &ObjectKey| {
             let key = key.clone();
             self.waiting.contains_key(&Target { feed, key })
@@ -410,12 +490,71 @@ impl State {
             .map(|now| now.key.clone())
             .collect();
         let there: HashSet<_> = versions.iter().map(|now| &now.key).collect();
+        let is_gone = |key: &ObjectKey| !there.contains(key) && !waits(key);
+        let confirmed = confirmed
+            .values()
+            .filter(|known| !offered.contains_key(&known.key));
+        let offered = offered.iter().map(|(key, uid)| Version {
+            key: key.clone(),
+            uid: *uid,
+            resource_version: 0,
+        });
         let gone = confirmed
-            .iter()
-            .filter(|(key, _)| !there.contains(key) && !waits(key))
-            .map(|(key, version)| (key.clone(), version.clone()))
+            .cloned()
+            .chain(offered)
+            .filter(|known| is_gone(&known.key))
             .collect();
         (changed, gone)
+    }
+
+    /// What the sink knows of an object: what it has confirmed, or was delivered since.
+    fn known(&self, target: &Target) -> Option<Version> {
+        let unsettled = self
+            .unsettled
+            .iter()
+            .rev()
+            .find(|(unsettled, _)| unsettled == target);
+        match unsettled {
+            Some((_, Confirmation::There(version))) => Some(version.clone()),
+            Some((_, Confirmation::Gone(_))) => None,
+            None => self.feeds[target.feed].progress.objects.get(&target.key).cloned(),
+        }
+    }
+
+    /// The object that the sink would first hear of by the target's next notice, unless it was offered.
+    fn offer_of(&self, target: &Target) -> Option<Uid> {
+        let next = self.waiting.get(target)?.steps.next()?;
+        let uid = Version::of(next).uid;
+        let Progress { objects, offered, .. } = &self.feeds[target.feed].progress;
+        let is_known = objects.get(&target.key).is_some_and(|known| known.uid == uid);
+        let is_offered = offered.get(&target.key) == Some(&uid);
+        (next.what != What::Deleted && !is_known && !is_offered).then_some(uid)
+    }
+
+    fn confirm(&mut self, target: Target, confirmation: Confirmation) {
+        let Progress { objects, offered, .. } = &mut self.feeds[target.feed].progress;
+        match confirmation {
+            Confirmation::There(version) => {
+                offered.remove(&target.key);
+                objects.insert(target.key, version);
+            }
+            Confirmation::Gone(uid)
+                if offered
+                    .get(&target.key)
+                    .is_some_and(|it| uid.is_none_or(|uid| uid == *it)) =>
+            {
+                offered.remove(&target.key);
+                // The end of an earlier one came before.
+                objects.remove(&target.key);
+            }
+            // The end of another object of this name says nothing about the one that was confirmed.
+            Confirmation::Gone(uid) => {
+                let is_it = |known: &Version| uid.is_none_or(|uid| uid == known.uid);
+                if objects.get(&target.key).is_some_and(is_it) {
+                    objects.remove(&target.key);
+                }
+            }
+        }
     }
 
     /// Notes which feeds the sink has heard all of.
@@ -428,11 +567,12 @@ impl State {
     }
 }
 
-impl Feed {
-    /// What a notice is to a sink that has confirmed what this one has: nothing, one step or two.
-    fn judge(&self, notice: &Arc<Notice>, is_waiting: bool) -> [Option<Arc<Notice>>; 2] {
+impl State {
+    /// What a notice is to a sink that knows what this one does, and for which none of the object waits: nothing, one step or
+    /// two.
+    fn judge(&self, target: &Target, notice: &Arc<Notice>) -> [Option<Arc<Notice>>; 2] {
         let as_it_is = [Some(Arc::clone(notice)), None];
-        if is_waiting || notice.what == What::Deleted {
+        if notice.what == What::Deleted {
             return as_it_is;
         }
         let now = Version::of(notice);
@@ -443,23 +583,30 @@ impl Feed {
                 ..Notice::clone(notice)
             }))
         };
-        match self.progress.objects.get(&notice.key) {
-            Some(known) if known.is_same(&now) => [None, None],
+        let ended = |uid: Uid, resource_version| {
+            Some(Arc::new(Notice {
+                what: What::Deleted,
+                inferred: true,
+                uid: Some(uid.to_string()),
+                resource_version,
+                object: None,
+                ..Notice::clone(notice)
+            }))
+        };
+        let Progress {
+            offered, complete, ..
+        } = &self.feeds[target.feed].progress;
+        match (self.known(target), offered.get(&target.key)) {
+            (Some(known), _) if known.is_same(&now) => [None, None],
             _ if notice.what != What::Synced => as_it_is,
-            Some(known) if known.uid == now.uid => [inferred(What::Updated), None],
-            Some(known) => [
-                Some(Arc::new(Notice {
-                    what: What::Deleted,
-                    inferred: true,
-                    uid: Some(known.uid.to_string()),
-                    resource_version: Some(known.resource_version.to_string()),
-                    object: None,
-                    ..Notice::clone(notice)
-                })),
+            (_, Some(offered)) if *offered != now.uid => [ended(*offered, None), inferred(What::Added)],
+            (Some(known), None) if known.uid == now.uid => [inferred(What::Updated), None],
+            (Some(known), None) => [
+                ended(known.uid, known.resource_version_text()),
                 inferred(What::Added),
             ],
-            None if self.progress.complete => [inferred(What::Added), None],
-            None => as_it_is,
+            _ if *complete => [inferred(What::Added), None],
+            _ => as_it_is,
         }
     }
 }

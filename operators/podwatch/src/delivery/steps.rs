@@ -40,6 +40,11 @@ impl Steps {
         !is_kept
     }
 
+    /// The next one to tell.
+    pub(super) fn next(&self) -> Option<&Arc<Notice>> {
+        self.gone.as_ref().or(self.last.as_ref())
+    }
+
     /// The next one to tell, which then does not wait any more.
     pub(super) fn pop(&mut self) -> Option<Arc<Notice>> {
         self.gone.take().or_else(|| self.last.take())

@@ -15,7 +15,8 @@ use tokio::{
 use windlass::workqueue::{Outcome, Taken};
 
 use super::{
-    lane::{Lane, Target},
+    keeper::Keeper,
+    lane::{Lane, Next, Target},
     pace::Pace,
 };
 use crate::sinks::{Sink, Trouble};
@@ -30,19 +31,18 @@ const TELL_AGAIN: Duration = Duration::from_secs(60);
 pub(super) struct Worker {
     pub(super) lane: Arc<Lane>,
     pub(super) sink: Box<dyn Sink>,
-    /// Told when something was confirmed.
-    pub(super) confirmed: Arc<Notify>,
+    keeper: Arc<Keeper>,
     pace: Pace<Target>,
     told: Option<Instant>,
 }
 
 impl Worker {
-    pub(super) fn new(lane: Arc<Lane>, sink: Box<dyn Sink>, confirmed: Arc<Notify>) -> Self {
+    pub(super) fn new(lane: Arc<Lane>, sink: Box<dyn Sink>, keeper: Arc<Keeper>) -> Self {
         let pace = Pace::new(lane.limits.rate);
         Self {
             lane,
             sink,
-            confirmed,
+            keeper,
             pace,
             told: None,
         }
@@ -82,26 +82,29 @@ impl Worker {
 
     /// An error says that the sink does not work at present.
     async fn work_on(&mut self, taken: Taken<Target>) -> Result<(), ()> {
-        // The end of an object and what followed it under the same name.
-        for _ in 0..2 {
+        // As much as can wait of one object: a state, its end, and what followed under the same name.
+        for _ in 0..3 {
+            match self.lane.next(&taken) {
+                Next::Nothing => break,
+                Next::Notice => {}
+                Next::Offered => self.keeper.written().await,
+            }
             match self.pace.turn() {
                 // A sink that is always ready shall not keep others from running.
                 Duration::ZERO => tokio::task::consume_budget().await,
                 wait => sleep(wait).await,
             }
-            // Only now: what came while waiting is in it.
+            // Only now, so that what came while waiting is in it. If another object did, it has to be offered first.
+            if self.lane.next(&taken) == Next::Offered {
+                self.keeper.written().await;
+            }
             let Some(notice) = self.lane.begin(&taken) else {
                 break;
             };
             match self.sink.deliver(&notice).await {
                 Ok(()) => {
                     self.lane.delivered(&taken, &notice);
-                    if self.pace.delivered() {
-                        self.lane.wake_all();
-                    }
-                    if self.told.take().is_some() {
-                        tracing::info!(sink = %self.lane.name, "the sink can be delivered to again");
-                    }
+                    self.pace.delivered();
                 }
                 Err(Trouble::Refused { why }) => {
                     self.lane.counts.refused();
@@ -138,10 +141,16 @@ impl Worker {
         match self.sink.settle().await {
             Ok(()) => {
                 self.lane.settled();
-                self.confirmed.notify_one();
+                if self.pace.settled() {
+                    self.lane.wake_all();
+                }
+                if self.told.take().is_some() {
+                    tracing::info!(sink = %self.lane.name, "the sink can be delivered to again");
+                }
             }
             Err(trouble) => {
                 self.complain(trouble.why());
+                self.pace.unsettled();
                 self.lane.unsettle(trouble.why());
             }
         }

@@ -17,6 +17,8 @@ use crate::delivery::{Limits, Rate};
 /// What `--help` says about sinks.
 pub const SINK_HELP: &str = "\
 stdout                 a line of text for each notice
+stdout:diff            the same, and what changed
+stdout:sync            `Sync/Add/Update for Pod NAME`, or `Pod NAMESPACE/NAME does not exist anymore`
 stdout:json            a line of JSON for each notice
 file:PATH              lines of JSON, appended to a file
 webhook:URL            CloudEvents, sent with POST to an address with http:// or https://
@@ -118,6 +120,17 @@ impl SinkSpec {
     }
 }
 
+impl SinkSpec {
+    /// What changed is shown too, if it is text for people.
+    #[must_use]
+    pub fn with_diff(mut self) -> Self {
+        if let Address::Stdout(shape @ Shape::Text) = &mut self.address {
+            *shape = Shape::Diff;
+        }
+        self
+    }
+}
+
 impl FromStr for SinkSpec {
     type Err = SpecError;
 
@@ -210,6 +223,8 @@ fn split(text: &str) -> Vec<String> {
 fn stdout(shape: &str) -> Result<SinkSpec, SpecError> {
     let shape = match shape {
         "" | "text" => Shape::Text,
+        "diff" => Shape::Diff,
+        "sync" => Shape::Sync,
         "json" => Shape::Json,
         _ => return Err(SpecError::Kind(format!("stdout:{shape}"))),
     };
@@ -377,6 +392,7 @@ mod tests {
         let cases = [
             ("stdout", "stdout", "Stdout(Text)"),
             ("stdout:text", "stdout", "Stdout(Text)"),
+            ("stdout:diff", "stdout", "Stdout(Diff)"),
             ("stdout:json", "stdout", "Stdout(Json)"),
             ("file:/a/b", "file:/a/b", "File(\"/a/b\", None)"),
             ("file:a,,b", "file:a,b", "File(\"a,b\", None)"),
