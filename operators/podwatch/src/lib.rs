@@ -31,7 +31,7 @@
 //!
 //! # In a program
 //!
-//! setup adds it to a [`Manager`](windlass::runtime::Manager) that may run other controllers too; watch does the same without
+//! [`setup`] adds it to a [`Manager`](windlass::runtime::Manager) that may run other controllers too; [`watch`] does the same without
 //! flags. It writes nothing to the cluster; `rbac.yaml` has the rights that it needs: `list` and `watch` of each kind.
 //!
 //! This crate does not know how lists and watches stay current, or how work is queued: that is [`windlass`].
@@ -45,13 +45,16 @@ mod kinds;
 mod memory;
 pub mod notice;
 mod redact;
+mod setup;
 pub mod sinks;
 pub mod sync;
 mod teller;
+mod watcher;
 
 pub use arguments::{Arguments, EXAMPLES, Scope};
 pub use filter::{Filter, FilterError};
 pub use kinds::{Kind, KindError, KindRef, resolve};
 pub use notice::{FieldChange, Notice, Observer, Told, What};
 pub use redact::REDACTED;
+pub use setup::{SetupError, setup, watch};
 pub use teller::Wishes;
