@@ -18,7 +18,7 @@
 //! Pod default/web-0 does not exist anymore
 //!
 //! $ podwatch --kind deployments --diff
-//! 2026-01-02T03:04:05Z updated Deployment shop/web: spec.replicas: 1 → 2
+//! 2026-01-02T03:04:05Z updated Deployment shop/web  spec.replicas: 1 → 2
 //! ```
 //!
 //! # What it promises

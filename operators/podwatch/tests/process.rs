@@ -169,7 +169,7 @@ async fn a_diff_shows_what_changed() {
         .await
         .expect("patched");
     let updated = next(&mut lines).await;
-    assert!(updated.ends_with(": data.text: \"1\" → \"2\""), "{updated}");
+    assert!(updated.ends_with(" data.text: \"1\" → \"2\""), "{updated}");
     stop(child).await;
 }
 

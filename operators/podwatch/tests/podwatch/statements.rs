@@ -135,7 +135,13 @@ pub(crate) async fn many_changes_while_a_pod_is_busy_are_one_more_line(case: Cas
         .await?;
     a_long_time(&case).await;
     let about_a = paper.lines().iter().filter(|line| **line == SYNC_A).count();
-    assert_eq!(about_a, 2, "{:#?}", paper.lines());
+    // Of a server outside, the controller's watch may hear of the last change after the test's own.
+    let most = if case.cluster().backend() == Backend::Embedded {
+        2
+    } else {
+        3
+    };
+    assert!((2..=most).contains(&about_a), "{:#?}", paper.lines());
     running.stop().await
 }
 
