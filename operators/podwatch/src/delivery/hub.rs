@@ -147,6 +147,10 @@ impl Hub {
     /// # Panics
     ///
     /// If the scope was told of before: two watches of the same would undo each other.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "it is given away, and each sink has a share"
+    )]
     pub fn feed(self: &Arc<Self>, scope: &str, kind: &Arc<ApiResource>, present: Arc<dyn Present>) -> Feed {
         let scope: Arc<str> = scope.into();
         let mut scopes = self.scopes.lock();

@@ -15,7 +15,7 @@
 //! is read, written or awaited.
 
 use std::{
-    collections::{HashMap, HashSet, hash_map::Entry},
+    collections::{HashMap, hash_map::Entry},
     sync::Arc,
     time::Duration,
 };
@@ -23,13 +23,13 @@ use std::{
 use parking_lot::Mutex;
 use tokio::{sync::Notify, time::Instant};
 use windlass::{
-    cache::{ObjectKey, Uid},
+    cache::ObjectKey,
     kube::core::ApiResource,
     runtime::Clock,
     workqueue::{DelayedOnClose, WorkQueue},
 };
 
-use super::{Limits, Present, figures::Counts, pace, steps::Steps};
+use super::{Limits, Present, figures::Counts, known::Known, pace, steps::Steps};
 use crate::{
     journal::{Progress, Version},
     notice::{Notice, Told, What},
@@ -73,8 +73,6 @@ struct State {
     /// Never more than `limits.queue`.
     waiting: HashMap<Target, Waiting>,
     feeds: Vec<Feed>,
-    /// Delivered, but the sink has not said yet that it will stay so.
-    unsettled: Vec<(Target, Confirmation)>,
     /// No more is taken.
     closed: bool,
     /// Why the sink cannot be delivered to at present.
@@ -93,16 +91,11 @@ struct Feed {
     scope: Arc<str>,
     kind: Arc<ApiResource>,
     present: Arc<dyn Present>,
-    progress: Progress,
+    known: Known,
     /// All initial objects were told.
     listed: bool,
     /// Something was not taken, or went unseen: compare.
     behind: bool,
-}
-
-enum Confirmation {
-    There(Version),
-    Gone(Option<Uid>),
 }
 
 /// What is to be done next for a target.
@@ -162,7 +155,7 @@ impl Lane {
             scope,
             kind,
             present,
-            progress,
+            known: Known::new(progress),
             listed: false,
             behind: false,
         });
@@ -191,17 +184,18 @@ impl Lane {
         if state.waiting.contains_key(&target) {
             return self.push(state, &target, Arc::clone(notice));
         }
-        for notice in state.judge(&target, notice).into_iter().flatten() {
+        for notice in state.feeds[feed].known.judge(notice).into_iter().flatten() {
             // What was seen is known to be wanted.
             let is_found = notice.inferred || notice.what == What::Synced;
-            if is_found && !state.feeds[feed].present.wants(&notice) {
-                if !state.waiting.contains_key(&target) {
-                    let known = state.known(&target);
-                    let now = (notice.what != What::Deleted).then(|| Version::of(&notice));
-                    self.step(state, &target, known.as_ref(), now.as_ref());
+            if !is_found || state.feeds[feed].present.wants(&notice) {
+                if self.push(state, &target, notice) == Told::Dropped {
+                    return Told::Dropped;
                 }
-            } else if self.push(state, &target, notice) == Told::Dropped {
-                return Told::Dropped;
+            } else if !state.waiting.contains_key(&target) {
+                let now = (notice.what != What::Deleted).then(|| Version::of(&notice));
+                if state.feeds[feed].known.unwanted(&notice.key, now.as_ref()) {
+                    self.confirmed.notify_one();
+                }
             }
         }
         Told::Taken
@@ -209,33 +203,12 @@ impl Lane {
 
     /// A change that is not to be told counts as confirmed, if what was before it is.
     pub(super) fn pass(&self, feed: usize, key: &ObjectKey, old: Option<&Version>, new: Option<&Version>) {
-        let key = key.clone();
-        let target = Target { feed, key };
         let mut state = self.state.lock();
-        if !state.waiting.contains_key(&target) {
-            self.step(&mut state, &target, old, new);
-        }
-    }
-
-    fn step(&self, state: &mut State, target: &Target, old: Option<&Version>, new: Option<&Version>) {
-        let known = state.known(target);
-        let is_up_to_date = match (&known, old) {
-            (None, None) => true,
-            (Some(known), Some(old)) => known.is_same(old),
-            _ => false,
+        let target = Target {
+            feed,
+            key: key.clone(),
         };
-        if !is_up_to_date {
-            return;
-        }
-        let confirmation = match new {
-            Some(version) => Confirmation::There(version.clone()),
-            None => Confirmation::Gone(None),
-        };
-        // Not before what was delivered and is not confirmed yet.
-        if state.unsettled.iter().any(|(unsettled, _)| unsettled == target) {
-            state.unsettled.push((target.clone(), confirmation));
-        } else {
-            state.confirm(target.clone(), confirmation);
+        if !state.waiting.contains_key(&target) && state.feeds[feed].known.pass(key, old, new) {
             self.confirmed.notify_one();
         }
     }
@@ -281,21 +254,18 @@ impl Lane {
     /// Whether something waits for a target, and whether its object has to be offered before.
     pub(super) fn next(&self, target: &Target) -> Next {
         let mut state = self.state.lock();
-        if state
-            .waiting
-            .get(target)
-            .is_none_or(|waiting| waiting.steps.is_empty())
-        {
+        let Some(next) = state.waiting.get(target).and_then(|waiting| waiting.steps.next()) else {
             return Next::Nothing;
-        }
-        if !self.offers || state.offer_of(target).is_none() {
+        };
+        if !self.offers || state.feeds[target.feed].known.needs_offer(next).is_none() {
             return Next::Notice;
         }
         // With it all others that will need it: they share one write.
-        let targets: Vec<_> = state.waiting.keys().cloned().collect();
-        for target in targets {
-            if let Some(uid) = state.offer_of(&target) {
-                state.feeds[target.feed].progress.offered.insert(target.key, uid);
+        let State { waiting, feeds, .. } = &mut *state;
+        for (target, waiting) in waiting {
+            let known = &mut feeds[target.feed].known;
+            if let Some(uid) = waiting.steps.next().and_then(|next| known.needs_offer(next)) {
+                known.offer(target.key.clone(), uid);
             }
         }
         Next::Offered
@@ -313,20 +283,17 @@ impl Lane {
     /// The sink has it. Counts as confirmed with the next [`settled`](Self::settled).
     pub(super) fn delivered(&self, target: &Target, notice: &Notice) {
         self.counts.delivered();
-        let version = Version::of(notice);
-        let confirmation = match notice.what {
-            What::Deleted => Confirmation::Gone(notice.uid.as_ref().map(|_| version.uid)),
-            _ => Confirmation::There(version),
-        };
         let mut state = self.state.lock();
         state.trouble = None;
-        state.unsettled.push((target.clone(), confirmation));
+        state.feeds[target.feed].known.delivered(notice);
         self.landed(&mut state, target);
     }
 
-    /// It is not to be tried again. It is not confirmed either: a restart tries once more.
-    pub(super) fn given_up(&self, target: &Target) {
-        self.landed(&mut self.state.lock(), target);
+    /// It is not to be tried again. A state is not confirmed by that: a restart tries once more.
+    pub(super) fn given_up(&self, target: &Target, notice: &Notice) {
+        let mut state = self.state.lock();
+        state.feeds[target.feed].known.given_up(notice);
+        self.landed(&mut state, target);
     }
 
     fn landed(&self, state: &mut State, target: &Target) {
@@ -364,14 +331,14 @@ impl Lane {
 
     /// How many were delivered and are not confirmed.
     pub(super) fn unsettled(&self) -> usize {
-        self.state.lock().unsettled.len()
+        self.state.lock().unsettled()
     }
 
     /// What was delivered stays so: it is confirmed.
     pub(super) fn settled(&self) {
         let mut state = self.state.lock();
-        for (target, confirmation) in std::mem::take(&mut state.unsettled) {
-            state.confirm(target, confirmation);
+        for feed in &mut state.feeds {
+            feed.known.settled();
         }
         state.complete();
         drop(state);
@@ -382,7 +349,9 @@ impl Lane {
     pub(super) fn unsettle(&self, why: &str) {
         let mut state = self.state.lock();
         state.trouble = Some(why.to_owned());
-        state.unsettled.clear();
+        for feed in &mut state.feeds {
+            feed.known.unsettle();
+        }
     }
 
     /// What to compare now, if something is to be and there is room. Says that it is done; a notice that finds no room says
@@ -409,7 +378,7 @@ impl Lane {
     /// Tells the difference between what there is and what was confirmed, as far as there is room. Gives way now and then.
     pub(super) async fn catch_up(&self, CatchUp { feed, kind, present }: CatchUp) {
         let versions = present.versions();
-        let (changed, gone) = self.state.lock().differences(feed, &versions);
+        let (changed, gone) = self.state.lock().feeds[feed].known.differences(&versions);
         let time = self.clock.now();
         let gone = gone.into_iter().map(|known| {
             Some(Arc::new(Notice {
@@ -465,148 +434,22 @@ impl Lane {
         let state = self.state.lock();
         let feeds = state.feeds.iter();
         feeds
-            .map(|feed| (Arc::clone(&feed.scope), feed.progress.clone()))
+            .map(|feed| (Arc::clone(&feed.scope), feed.known.progress().clone()))
             .collect()
     }
 }
 
 impl State {
-    /// Objects whose state the sink has not confirmed, and confirmed ones that are not there. What waits is on its way.
-    fn differences(&self, feed: usize, versions: &[Version]) -> (Vec<ObjectKey>, Vec<Version>) {
-        let Progress {
-            objects: confirmed,
-            offered,
-            ..
-        } = &self.feeds[feed].progress;
-        let waits = |key: &ObjectKey| {
-            let key = key.clone();
-            self.waiting.contains_key(&Target { feed, key })
-        };
-        let changed = versions
-            .iter()
-            .filter(|now| {
-                !confirmed.get(&now.key).is_some_and(|known| known.is_same(now)) && !waits(&now.key)
-            })
-            .map(|now| now.key.clone())
-            .collect();
-        let there: HashSet<_> = versions.iter().map(|now| &now.key).collect();
-        let is_gone = |key: &ObjectKey| !there.contains(key) && !waits(key);
-        let confirmed = confirmed
-            .values()
-            .filter(|known| !offered.contains_key(&known.key));
-        let offered = offered.iter().map(|(key, uid)| Version {
-            key: key.clone(),
-            uid: *uid,
-            resource_version: 0,
-        });
-        let gone = confirmed
-            .cloned()
-            .chain(offered)
-            .filter(|known| is_gone(&known.key))
-            .collect();
-        (changed, gone)
-    }
-
-    /// What the sink knows of an object: what it has confirmed, or was delivered since.
-    fn known(&self, target: &Target) -> Option<Version> {
-        let unsettled = self
-            .unsettled
-            .iter()
-            .rev()
-            .find(|(unsettled, _)| unsettled == target);
-        match unsettled {
-            Some((_, Confirmation::There(version))) => Some(version.clone()),
-            Some((_, Confirmation::Gone(_))) => None,
-            None => self.feeds[target.feed].progress.objects.get(&target.key).cloned(),
-        }
-    }
-
-    /// The object that the sink would first hear of by the target's next notice, unless it was offered.
-    fn offer_of(&self, target: &Target) -> Option<Uid> {
-        let next = self.waiting.get(target)?.steps.next()?;
-        let uid = Version::of(next).uid;
-        let Progress { objects, offered, .. } = &self.feeds[target.feed].progress;
-        let is_known = objects.get(&target.key).is_some_and(|known| known.uid == uid);
-        let is_offered = offered.get(&target.key) == Some(&uid);
-        (next.what != What::Deleted && !is_known && !is_offered).then_some(uid)
-    }
-
-    fn confirm(&mut self, target: Target, confirmation: Confirmation) {
-        let Progress { objects, offered, .. } = &mut self.feeds[target.feed].progress;
-        match confirmation {
-            Confirmation::There(version) => {
-                offered.remove(&target.key);
-                objects.insert(target.key, version);
-            }
-            Confirmation::Gone(uid)
-                if offered
-                    .get(&target.key)
-                    .is_some_and(|it| uid.is_none_or(|uid| uid == *it)) =>
-            {
-                offered.remove(&target.key);
-                // The end of an earlier one came before.
-                objects.remove(&target.key);
-            }
-            // The end of another object of this name says nothing about the one that was confirmed.
-            Confirmation::Gone(uid) => {
-                let is_it = |known: &Version| uid.is_none_or(|uid| uid == known.uid);
-                if objects.get(&target.key).is_some_and(is_it) {
-                    objects.remove(&target.key);
-                }
-            }
-        }
+    fn unsettled(&self) -> usize {
+        self.feeds.iter().map(|feed| feed.known.unsettled()).sum()
     }
 
     /// Notes which feeds the sink has heard all of.
     fn complete(&mut self) {
-        if self.waiting.is_empty() && self.unsettled.is_empty() {
+        if self.waiting.is_empty() && self.unsettled() == 0 {
             for feed in self.feeds.iter_mut().filter(|feed| feed.listed && !feed.behind) {
-                feed.progress.complete = true;
+                feed.known.complete();
             }
-        }
-    }
-}
-
-impl State {
-    /// What a notice is to a sink that knows what this one does, and for which none of the object waits: nothing, one step or
-    /// two.
-    fn judge(&self, target: &Target, notice: &Arc<Notice>) -> [Option<Arc<Notice>>; 2] {
-        let as_it_is = [Some(Arc::clone(notice)), None];
-        if notice.what == What::Deleted {
-            return as_it_is;
-        }
-        let now = Version::of(notice);
-        let inferred = |what| {
-            Some(Arc::new(Notice {
-                what,
-                inferred: true,
-                ..Notice::clone(notice)
-            }))
-        };
-        let ended = |uid: Uid, resource_version| {
-            Some(Arc::new(Notice {
-                what: What::Deleted,
-                inferred: true,
-                uid: Some(uid.to_string()),
-                resource_version,
-                object: None,
-                ..Notice::clone(notice)
-            }))
-        };
-        let Progress {
-            offered, complete, ..
-        } = &self.feeds[target.feed].progress;
-        match (self.known(target), offered.get(&target.key)) {
-            (Some(known), _) if known.is_same(&now) => [None, None],
-            _ if notice.what != What::Synced => as_it_is,
-            (_, Some(offered)) if *offered != now.uid => [ended(*offered, None), inferred(What::Added)],
-            (Some(known), None) if known.uid == now.uid => [inferred(What::Updated), None],
-            (Some(known), None) => [
-                ended(known.uid, known.resource_version_text()),
-                inferred(What::Added),
-            ],
-            _ if *complete => [inferred(What::Added), None],
-            _ => as_it_is,
         }
     }
 }

@@ -22,6 +22,7 @@
 mod figures;
 mod hub;
 mod keeper;
+mod known;
 mod lane;
 mod pace;
 mod steps;

@@ -12,7 +12,7 @@ use crate::sinks::Trouble;
 pub(super) const SHORTEST_REST: Duration = Duration::from_millis(500);
 
 /// The longest one: a sink that is down is asked about once a minute.
-pub(super) const LONGEST_REST: Duration = Duration::from_secs(60);
+pub(super) const LONGEST_REST: Duration = Duration::from_mins(1);
 
 /// How failures grow into rests. Up to a fifth is added by chance, so that many processes do not come back together.
 pub(super) fn backoff() -> Exponential {
@@ -172,7 +172,7 @@ mod tests {
     async fn turns_come_at_the_rate() {
         let mut pace = Pace::<u8>::new(Some(Rate {
             notices: 30,
-            every: Duration::from_secs(60),
+            every: Duration::from_mins(1),
         }));
         let waits: Vec<_> = (0..3).map(|_| pace.turn().as_secs()).collect();
         assert_eq!(waits, [0, 2, 4]);

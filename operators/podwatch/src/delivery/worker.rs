@@ -25,7 +25,7 @@ use crate::sinks::{Sink, Trouble};
 const SETTLED_TOGETHER: usize = 100;
 
 /// A trouble that lasts is told as often.
-const TELL_AGAIN: Duration = Duration::from_secs(60);
+const TELL_AGAIN: Duration = Duration::from_mins(1);
 
 /// Delivers until the lane is closed, and then what is left, until the sink fails.
 pub(super) struct Worker {
@@ -108,7 +108,7 @@ impl Worker {
                 }
                 Err(Trouble::Refused { why }) => {
                     self.lane.counts.refused();
-                    self.lane.given_up(&taken);
+                    self.lane.given_up(&taken, &notice);
                     tracing::warn!(sink = %self.lane.name, object = %notice.key, "the sink refused a notice: it {why}");
                 }
                 Err(trouble) => {
@@ -118,7 +118,7 @@ impl Worker {
                     match taken.fail() {
                         Outcome::Dropped { failures } => {
                             self.lane.counts.retries();
-                            self.lane.given_up(&target);
+                            self.lane.given_up(&target, &notice);
                             tracing::warn!(sink = %self.lane.name, object = %notice.key, failures, "a notice was given up");
                         }
                         Outcome::Retry { .. } | Outcome::Closed => {

@@ -1,4 +1,4 @@
-//! A webhook that gets CloudEvents over HTTP or HTTPS.
+//! A webhook that gets `CloudEvents` over HTTP or HTTPS.
 //!
 //! What the answer says: 2xx has it; 408, 429 and 5xx later, honouring `Retry-After`; anything else not at all. The
 //! answer's body is read, so that the connection can be used again, but never more than a little of it, nor for long.
@@ -29,9 +29,9 @@ const LONGEST_ANSWER: usize = 64 << 10;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long a server may ask to be left alone.
-const LONGEST_REST: Duration = Duration::from_secs(600);
+const LONGEST_REST: Duration = Duration::from_mins(10);
 
-/// POSTs each notice to an address, as a CloudEvent in structured mode.
+/// POSTs each notice to an address, as a `CloudEvent` in structured mode.
 pub struct Webhook {
     send: Box<dyn Exchange>,
     to: Uri,

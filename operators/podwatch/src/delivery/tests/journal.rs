@@ -9,8 +9,8 @@ use crate::{
     notice::What,
 };
 
-fn journal(folder: &tempfile::TempDir) -> Option<Journal> {
-    Some(Journal::open(folder.path().join("state")).expect("a journal"))
+fn journal(folder: &tempfile::TempDir) -> Journal {
+    Journal::open(folder.path().join("state")).expect("a journal")
 }
 
 /// Long enough for the journal to be written some times.
@@ -32,7 +32,7 @@ async fn after_a_restart_a_sink_is_told_what_came_changed_and_went_meanwhile_and
         pods.set(name);
     }
     let sinks = [("sink", Limits::default(), &probe)];
-    let running = Running::start(&pods, &sinks, journal(&folder));
+    let running = Running::start(&pods, &sinks, Some(journal(&folder)));
     a_while().await;
     assert_eq!(
         sorted(&probe),
@@ -50,7 +50,7 @@ async fn after_a_restart_a_sink_is_told_what_came_changed_and_went_meanwhile_and
     pods.delete("goes");
     pods.delete("is-replaced");
     pods.set("is-replaced");
-    let running = Running::start(&pods, &sinks, journal(&folder));
+    let running = Running::start(&pods, &sinks, Some(journal(&folder)));
     a_while().await;
     let expected = [
         "added comes (inferred)",
@@ -73,7 +73,7 @@ async fn after_a_restart_a_sink_is_told_what_came_changed_and_went_meanwhile_and
     );
     running.stop().await.expect("a good end");
 
-    let running = Running::start(&pods, &sinks, journal(&folder));
+    let running = Running::start(&pods, &sinks, Some(journal(&folder)));
     pass(Duration::from_secs(5)).await;
     assert!(probe.texts().is_empty(), "nothing happened");
     running.stop().await.expect("a good end");
@@ -87,7 +87,7 @@ async fn each_sink_is_told_only_what_it_has_not_confirmed() {
         ("living", Limits::default(), &living),
         ("down", Limits::default(), &down),
     ];
-    let running = Running::start(&pods, &sinks, journal(&folder));
+    let running = Running::start(&pods, &sinks, Some(journal(&folder)));
     running.set("a");
     a_while().await;
     down.mood(Mood::Down(None));
@@ -99,7 +99,7 @@ async fn each_sink_is_told_only_what_it_has_not_confirmed() {
     down.mood(Mood::Works);
     let fresh = Probe::default();
     let sinks = [sinks[0], sinks[1], ("fresh", Limits::default(), &fresh)];
-    let running = Running::start(&pods, &sinks, journal(&folder));
+    let running = Running::start(&pods, &sinks, Some(journal(&folder)));
     a_while().await;
     assert!(living.texts().is_empty());
     assert_eq!(down.texts(), ["added b (inferred)"]);
@@ -116,11 +116,11 @@ async fn a_sink_that_was_interrupted_at_its_first_list_goes_on_with_it() {
     }
     probe.mood(Mood::Refuses(vec!["b".to_owned()]));
     let sinks = [("sink", limits(1), &probe)];
-    let running = Running::start(&pods, &sinks, journal(&folder));
+    let running = Running::start(&pods, &sinks, Some(journal(&folder)));
     a_while().await;
     running.stop().await.expect("a good end");
     probe.mood(Mood::Works);
-    let running = Running::start(&pods, &sinks, journal(&folder));
+    let running = Running::start(&pods, &sinks, Some(journal(&folder)));
     a_while().await;
     assert_eq!(
         probe.texts(),
@@ -135,14 +135,14 @@ async fn what_a_sink_cannot_keep_is_not_confirmed() {
     let folder = tempfile::tempdir().expect("a folder");
     let (pods, probe) = (Pods::default(), Probe::default());
     let sinks = [("sink", Limits::default(), &probe)];
-    let running = Running::start(&pods, &sinks, journal(&folder));
+    let running = Running::start(&pods, &sinks, Some(journal(&folder)));
     a_while().await;
     probe.mood(Mood::Forgets);
     running.set("a");
     pass(Duration::from_secs(5)).await;
     assert_eq!(probe.texts(), ["added a"]);
     running.stop().await.expect("a good end");
-    let journal = journal(&folder).expect("one");
+    let journal = journal(&folder);
     let objects = &journal.record()["v1/Pod in default"]["sink"].objects;
     assert!(objects.is_empty(), "{objects:?}");
     probe.mood(Mood::Works);
@@ -157,7 +157,11 @@ async fn the_journal_is_written_while_it_runs_but_not_for_every_notice() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("state");
     let (pods, probe) = (Pods::default(), Probe::default());
-    let running = Running::start(&pods, &[("sink", Limits::default(), &probe)], journal(&folder));
+    let running = Running::start(
+        &pods,
+        &[("sink", Limits::default(), &probe)],
+        Some(journal(&folder)),
+    );
     let mut files = std::collections::HashSet::new();
     for _ in 0..100 {
         running.set("a");
@@ -177,13 +181,21 @@ async fn what_this_run_does_not_tell_of_stays_in_the_journal() {
     let folder = tempfile::tempdir().expect("a folder");
     let (pods, probe) = (Pods::default(), Probe::default());
     pods.set("a");
-    let running = Running::start(&pods, &[("one", Limits::default(), &probe)], journal(&folder));
+    let running = Running::start(
+        &pods,
+        &[("one", Limits::default(), &probe)],
+        Some(journal(&folder)),
+    );
     a_while().await;
     running.stop().await.expect("a good end");
-    let running = Running::start(&pods, &[("two", Limits::default(), &probe)], journal(&folder));
+    let running = Running::start(
+        &pods,
+        &[("two", Limits::default(), &probe)],
+        Some(journal(&folder)),
+    );
     a_while().await;
     running.stop().await.expect("a good end");
-    let journal = journal(&folder).expect("one");
+    let journal = journal(&folder);
     let sinks: Vec<_> = journal.record()["v1/Pod in default"].keys().collect();
     assert_eq!(sinks, ["one", "two"]);
 }
@@ -197,7 +209,7 @@ async fn what_is_not_wanted_is_known_and_its_end_is_told_if_that_is_wanted() {
         pods.set(name);
     }
     let sinks = [("sink", Limits::default(), &probe)];
-    let running = Running::start(&pods, &sinks, journal(&folder));
+    let running = Running::start(&pods, &sinks, Some(journal(&folder)));
     a_while().await;
     // An addition and a change that nobody wants to hear of.
     let added = Version::of(&pods.set("new"));
@@ -210,14 +222,14 @@ async fn what_is_not_wanted_is_known_and_its_end_is_told_if_that_is_wanted() {
 
     pods.delete("old");
     pods.delete("new");
-    let running = Running::start(&pods, &sinks, journal(&folder));
+    let running = Running::start(&pods, &sinks, Some(journal(&folder)));
     a_while().await;
     assert_eq!(
         sorted(&probe),
         ["deleted new (inferred)", "deleted old (inferred)"]
     );
     running.stop().await.expect("a good end");
-    let running = Running::start(&pods, &sinks, journal(&folder));
+    let running = Running::start(&pods, &sinks, Some(journal(&folder)));
     a_while().await;
     assert!(probe.texts().is_empty());
     running.stop().await.expect("a good end");
@@ -240,4 +252,62 @@ async fn a_change_that_is_not_told_does_not_hide_one_that_was_not_delivered() {
     pass(Duration::from_secs(5)).await;
     assert_eq!(probe.texts(), ["added first", "synced lost"]);
     assert_eq!(pods.versions().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_state_that_was_refused_is_tried_again_after_a_restart_but_an_end_is_not() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (pods, probe) = (Pods::default(), Probe::default());
+    let sinks = [("sink", Limits::default(), &probe)];
+    let running = Running::start(&pods, &sinks, Some(journal(&folder)));
+    running.set("gone");
+    running.set("kept");
+    a_while().await;
+    probe.mood(Mood::Refuses(vec![
+        "gone".to_owned(),
+        "kept".to_owned(),
+        "fleeting".to_owned(),
+    ]));
+    running.set("fleeting");
+    running.set("kept");
+    running.delete("gone");
+    a_while().await;
+    running.delete("fleeting");
+    a_while().await;
+    running.stop().await.expect("a good end");
+    assert_eq!(probe.texts(), ["added gone", "added kept"]);
+
+    probe.mood(Mood::Works);
+    let running = Running::start(&pods, &sinks, Some(journal(&folder)));
+    a_while().await;
+    assert_eq!(probe.texts(), ["updated kept (inferred)"]);
+    running.stop().await.expect("a good end");
+    let journal = journal(&folder);
+    let progress = &journal.record()["v1/Pod in default"]["sink"];
+    assert_eq!(
+        (progress.objects.len(), progress.offered.len()),
+        (1, 0),
+        "nothing piles up"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_an_object_is_told_although_its_beginning_was_not_confirmed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (pods, probe) = (Pods::default(), Probe::default());
+    let sinks = [("sink", Limits::default(), &probe)];
+    let running = Running::start(&pods, &sinks, Some(journal(&folder)));
+    a_while().await;
+    // It takes the notice and dies with us before it says so.
+    probe.mood(Mood::Slow(Duration::from_secs(5)));
+    running.set("a");
+    pass(Duration::from_secs(6)).await;
+    assert_eq!(probe.texts(), ["added a"]);
+    running.kill().await;
+    pods.delete("a");
+    probe.mood(Mood::Works);
+    let running = Running::start(&pods, &sinks, Some(journal(&folder)));
+    a_while().await;
+    assert_eq!(probe.texts(), ["deleted a (inferred)"]);
+    running.stop().await.expect("a good end");
 }

@@ -283,6 +283,12 @@ impl Running {
         figures.expect("a sink of this name").1
     }
 
+    /// Drops everything where it is.
+    pub(super) async fn kill(self) {
+        self.run.abort();
+        let _ = self.run.await;
+    }
+
     pub(super) async fn stop(mut self) -> Result<(), HubError> {
         drop(self.stop.take());
         let ended = self.run.await.expect("no panic");

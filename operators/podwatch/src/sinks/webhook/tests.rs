@@ -386,10 +386,11 @@ async fn listen(server: Server, tls: Option<tokio_rustls::TlsAcceptor>) -> u16 {
         while let Ok((stream, _)) = listener.accept().await {
             match &tls {
                 None => server.clone().serve(stream).await,
-                Some(tls) => match tls.accept(stream).await {
-                    Ok(stream) => server.clone().serve(stream).await,
-                    Err(_) => continue,
-                },
+                Some(tls) => {
+                    if let Ok(stream) = tls.accept(stream).await {
+                        server.clone().serve(stream).await;
+                    }
+                }
             }
         }
     });
