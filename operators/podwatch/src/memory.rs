@@ -212,7 +212,7 @@ impl<K> Story<'_, K> {
         }
         match (was, &pending.now) {
             (None, Some(now)) if self.was_initial && steps.is_empty() => {
-                steps.push(Step::Synced(now.clone()))
+                steps.push(Step::Synced(now.clone()));
             }
             (None, Some(now)) => steps.push(Step::Added(now.clone())),
             (Some(was), Some(now)) if was.meta().resource_version() != now.meta().resource_version() => {

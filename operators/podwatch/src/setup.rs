@@ -200,18 +200,16 @@ fn pods() -> Kind {
 
 /// What is told of, for the state file: another selection is another story.
 fn title(resource: &ApiResource, namespaced: bool, scope: &Scope) -> String {
-    let mut title = format!("{}/{}", resource.api_version, resource.plural);
-    let mut namespaces = scope.namespaces.clone();
-    namespaces.sort();
-    if namespaced && !namespaces.is_empty() {
-        title.push_str(&format!(" namespaces={}", namespaces.join(",")));
+    let mut parts = vec![format!("{}/{}", resource.api_version, resource.plural)];
+    let mut within = scope.namespaces.clone();
+    within.sort();
+    if namespaced && !within.is_empty() {
+        parts.push(format!("namespaces={}", within.join(",")));
     }
     for (name, selector) in [("labels", &scope.labels), ("fields", &scope.fields)] {
-        if let Some(selector) = selector {
-            title.push_str(&format!(" {name}={selector}"));
-        }
+        parts.extend(selector.as_ref().map(|selector| format!("{name}={selector}")));
     }
-    title
+    parts.join(" ")
 }
 
 /// The controller's name: readable, and no longer than one may be.
@@ -222,13 +220,46 @@ fn name(resource: &ApiResource, number: usize) -> String {
         group,
         ..
     } = resource;
-    let mut name = format!("podwatch-{plural}.{version}");
-    if !group.is_empty() {
-        name.push_str(&format!(".{group}"));
+    let name = format!("podwatch-{plural}.{version}.{group}");
+    let name = name.trim_end_matches('.');
+    match name.get(..59) {
+        Some(beginning) if name.len() > 63 => format!("{beginning}-{number}"),
+        _ => name.to_owned(),
     }
-    if name.len() > 63 {
-        name.truncate(59);
-        name.push_str(&format!("-{number}"));
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass::kube::core::GroupVersionKind;
+
+    use super::*;
+
+    #[test]
+    fn a_controllers_name_is_as_long_as_it_may_be() {
+        let deployments = ApiResource::from_gvk(&GroupVersionKind::gvk("apps", "v1", "Deployment"));
+        assert_eq!(name(&deployments, 0), "podwatch-deployments.v1.apps");
+        assert_eq!(name(&pods().resource, 1), "podwatch-pods.v1");
+        let long = ApiResource::from_gvk(&GroupVersionKind::gvk(&"g.".repeat(60), "v1", "Foo"));
+        let name = name(&long, 12);
+        assert!(name.len() <= 63 && name.ends_with("-12"), "{name}");
     }
-    name
+
+    #[test]
+    fn another_selection_is_another_story_and_the_same_in_another_order_is_not() {
+        let scope = |namespaces: &[&str], labels: Option<&str>| Scope {
+            namespaces: namespaces.iter().map(ToString::to_string).collect(),
+            labels: labels.map(str::to_owned),
+            ..Scope::default()
+        };
+        let title = |namespaced, scope| title(&pods().resource, namespaced, &scope);
+        assert_eq!(
+            title(true, scope(&["b", "a"], Some("x=y"))),
+            "v1/pods namespaces=a,b labels=x=y"
+        );
+        assert_eq!(
+            title(true, scope(&["a", "b"], None)),
+            title(true, scope(&["b", "a"], None))
+        );
+        assert_eq!(title(false, scope(&["a"], None)), "v1/pods");
+    }
 }
