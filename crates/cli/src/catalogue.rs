@@ -55,7 +55,8 @@ pub(crate) fn crds(entries: &[&Entry]) -> Vec<CustomResourceDefinition> {
 /// The list for a person who asks what there is.
 pub(crate) fn list() -> String {
     let widest = ALL.iter().map(|entry| entry.name.len()).max().unwrap_or(0);
-    ALL.iter()
-        .map(|Entry { name, about, .. }| format!("  {name:<widest$}  {about}\n"))
-        .collect()
+    let lines = ALL
+        .iter()
+        .map(|Entry { name, about, .. }| format!("  {name:<widest$}  {about}"));
+    lines.collect::<Vec<_>>().join("\n")
 }

@@ -239,9 +239,10 @@ impl Show<'_> {
         told: mpsc::Receiver<model::Happening>,
         signals: &mut Signals,
     ) -> anyhow::Result<Ending> {
-        match self.live {
-            true => live::show(model, sight, told, signals, &self.notes, self.started).await,
-            false => plain::show(model, sight, told, signals, self.started).await,
+        if self.live {
+            live::show(model, sight, told, signals, &self.notes, self.started).await
+        } else {
+            plain::show(model, sight, told, signals, self.started).await
         }
     }
 
