@@ -69,6 +69,14 @@ impl<T: Send + Sync + 'static> Lister<T> {
             .collect()
     }
 
+    /// Like [`list`](Self::list), and fails if one of them does not decode: for whoever counts them, or acts on what is
+    /// missing.
+    pub fn try_list(&self, query: &Query) -> Result<Vec<Arc<T>>, Undecodable> {
+        let (core, decode) = (&self.cache.shared.core, self.cache.decode);
+        let found = query.run(&core.store.snapshot(), &core.store.definitions());
+        found.iter().map(|entry| read(entry, core, decode)).collect()
+    }
+
     /// The objects that match, ordered by key, not decoded.
     pub fn list_stored(&self, query: &Query) -> Vec<Stored<T>> {
         let (core, decode) = (&self.cache.shared.core, self.cache.decode);

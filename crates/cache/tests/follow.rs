@@ -284,6 +284,8 @@ async fn an_object_that_does_not_decode_hurts_only_itself() {
             .starts_with("ConfigMap (v1) n/a does not decode: "),
         "{error}"
     );
+    let missing = lister.try_list(&Query::all()).expect_err("not all decode");
+    assert_eq!(missing.key, key("a"), "the first is named");
     assert!(lister.get(&key("c")).is_some());
     let dynamic = lister.cache().view::<kube::core::DynamicObject>();
     let dynamic = dynamic.synced(SOON).await.expect("it is the same cache");

@@ -108,7 +108,9 @@ impl<K: Cacheable + Resource<DynamicType: Send + Sync>, R: Reconciler> Controlle
         env.board.works_on(&queue);
         let measured = queue.clone();
         env.metrics.before_scrape(move || measured.report_metrics());
+        tracing::info!(controller = name, "setting up event handlers");
         let (mut pumps, waits) = start(declared, &env, options.anywhere.as_ref(), &queue);
+        tracing::info!(controller = name, "starting");
         tracing::info!(controller = name, "waiting for caches");
         let ready = tokio::select! {
             biased;
@@ -133,8 +135,9 @@ impl<K: Cacheable + Resource<DynamicType: Send + Sync>, R: Reconciler> Controlle
                     outcomes: options.outcomes,
                     metrics: env.metrics.controller(&name, options.concurrency),
                     board: Arc::clone(&env.board),
-                    readable: Box::new(move |key| {
-                        own.as_ref().map_or(Ok(()), |own| own.try_get(key).map(drop))
+                    is_there: Box::new(move |key| {
+                        own.as_ref()
+                            .map_or(Ok(true), |own| Ok(own.try_get(key)?.is_some()))
                     }),
                 });
                 let component = options.component.unwrap_or(name.clone());
@@ -249,12 +252,14 @@ async fn serve<R: Reconciler>(
             listers: Arc::clone(&work.listers),
             queue: work.queue.clone(),
             epoch: term.epoch(),
+            memory: parking_lot::Mutex::default(),
         });
         let (switch, halted) = Stop::new();
         let mut running = JoinSet::new();
         for _ in 0..workers {
             running.spawn(Arc::clone(work).run(Arc::clone(&world), halted.clone()));
         }
+        tracing::info!(controller = name, "started workers");
         let ended = tokio::select! {
             biased;
             () = stop.requested() => Some(Ok(())),
@@ -266,7 +271,7 @@ async fn serve<R: Reconciler>(
         tracing::info!(
             controller = name,
             running = work.queue.running(),
-            "stopping workers"
+            "shutting down workers"
         );
         tokio::select! {
             () = async { while running.join_next().await.is_some() {} } => {}

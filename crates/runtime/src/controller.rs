@@ -13,7 +13,7 @@ use crate::{
     outcomes::Outcomes,
     reconcile::Reconciler,
     source::{self, Anywhere, Declared, Owner},
-    watch::Watch,
+    watch::{Part, Watch},
 };
 
 /// A loop that reconciles the objects of one kind. It runs in a [`Manager`](crate::Manager).
@@ -55,6 +55,8 @@ pub struct Controller<K: Cacheable, R = Undecided> {
     pub(crate) options: Options,
     pub(crate) reconciler: R,
     owner: Owner,
+    /// Which objects of the kind it is for.
+    part: Part,
 }
 
 /// What is the same for every kind and reconciler.
@@ -93,7 +95,7 @@ impl<K: Cacheable + Resource<DynamicType: Clone + Send + Sync>> Controller<K> {
     /// let controller = Controller::of("cron-tabs", watch);
     /// ```
     pub fn of(name: impl Into<String>, watch: Watch<K>) -> Self {
-        let owner = Owner::of(&watch);
+        let (owner, part) = (Owner::of(&watch), watch.part.clone());
         Self {
             name: name.into(),
             kind: watch.dynamic.clone(),
@@ -110,6 +112,7 @@ impl<K: Cacheable + Resource<DynamicType: Clone + Send + Sync>> Controller<K> {
             },
             reconciler: Undecided(()),
             owner,
+            part,
         }
     }
 
@@ -122,6 +125,7 @@ impl<K: Cacheable + Resource<DynamicType: Clone + Send + Sync>> Controller<K> {
             options,
             reconciler: _,
             owner,
+            part,
         } = self;
         Controller {
             name,
@@ -130,6 +134,7 @@ impl<K: Cacheable + Resource<DynamicType: Clone + Send + Sync>> Controller<K> {
             options,
             reconciler,
             owner,
+            part,
         }
     }
 
@@ -176,6 +181,41 @@ impl<K: Cacheable, R> Controller<K, R> {
         Other: Cacheable + Resource<DynamicType: Clone + Send + Sync>,
     {
         self.declared.push(source::declare(watch, &self.owner));
+        self
+    }
+
+    /// Also reconciles the `K`s that have a value in common with an object of another kind, when that changes or goes: what
+    /// a name in a spec, or a label, connects. `ours` says what a `K` stands for and is kept as an index; `theirs` says it
+    /// of the other, before the change and after, so that what an object no longer has in common is reconciled too. Where
+    /// both kinds live in namespaces, only within one.
+    ///
+    /// Of the watch, its selection and its predicate count.
+    ///
+    /// ```
+    /// use k8s_openapi::api::{apps::v1::Deployment, core::v1::ServiceAccount};
+    /// use kube::ResourceExt;
+    /// use windlass_runtime::{Controller, Watch};
+    ///
+    /// fn account(deployment: &Deployment) -> Vec<String> {
+    ///     let pod = deployment.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
+    ///     pod.and_then(|pod| pod.service_account_name.clone()).into_iter().collect()
+    /// }
+    ///
+    /// let controller = Controller::<Deployment>::new("accounts")
+    ///     .joins(Watch::<ServiceAccount>::new(), account, |account| vec![account.name_any()]);
+    /// ```
+    pub fn joins<Other>(
+        mut self,
+        watch: Watch<Other>,
+        ours: impl Fn(&K) -> Vec<String> + Send + Sync + 'static,
+        theirs: impl Fn(&Other) -> Vec<String> + Send + 'static,
+    ) -> Self
+    where
+        K: Resource<DynamicType: Clone + Send + Sync>,
+        Other: Cacheable + Resource<DynamicType: Clone + Send + Sync>,
+    {
+        let (kind, part) = (self.kind.clone(), self.part.clone());
+        self.declared.push(source::join(kind, part, ours, watch, theirs));
         self
     }
 

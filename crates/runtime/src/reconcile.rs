@@ -3,10 +3,14 @@
 use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 use kube::{Client, Resource};
+use parking_lot::Mutex;
 use windlass_cache::{Cacheable, Lister, ObjectKey};
 use windlass_workqueue::{Priority, WorkQueue};
 
-use crate::{election::Epoch, error::Error, events::Recorder, listers::Listers, stop::Stop, writer::Writer};
+use crate::{
+    children::Memory, election::Epoch, error::Error, events::Recorder, listers::Listers, stop::Stop,
+    writer::Writer,
+};
 
 /// Brings the world closer to what one object asks for.
 ///
@@ -168,6 +172,8 @@ pub(crate) struct World {
     pub(crate) listers: Arc<Listers>,
     pub(crate) queue: WorkQueue<ObjectKey>,
     pub(crate) epoch: Option<Epoch>,
+    /// Locked for one look, never across a wait.
+    pub(crate) memory: Mutex<Memory>,
 }
 
 impl Context {

@@ -4,8 +4,10 @@ use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use futures::{Stream, StreamExt};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::Resource;
 use windlass_cache::{
-    Cache, Cacheable, Caches, Change, IndexBy, Lister, Meta, ObjectKey, Selection, Subscription, SyncError,
+    Cache, Cacheable, Caches, Change, Index, IndexBy, Lister, Meta, ObjectKey, Query, Selection,
+    Subscription, SyncError,
 };
 use windlass_workqueue::{Add, Priority, WorkQueue};
 
@@ -13,7 +15,7 @@ use crate::{
     children::Offspring,
     listers::Listers,
     predicate::{Predicate, undeniable},
-    watch::{Role, Watch},
+    watch::{Part, Role, Watch},
 };
 
 /// How often a wait for a cache says what it waits for.
@@ -85,14 +87,13 @@ where
 {
     let owner = owner.clone();
     Box::new(move |caches, within, anywhere| {
-        let cache = caches.get_dynamic::<K>(&watch.dynamic, &watch.selection(within));
+        let cache = caches.get_dynamic::<K>(&watch.dynamic, &watch.part.selection(within));
         let Watch {
             dynamic,
             predicate,
             role,
             ..
         } = watch;
-        let kind = Some(cache.kind().kind.clone());
         let by_owner = matches!(role, Role::Controlled).then(|| cache.index(IndexBy::owner()));
         let announce = move |lister: Lister<K>| -> Ready {
             Box::new(move |listers| {
@@ -104,7 +105,7 @@ where
         };
         if matches!(role, Role::Read) {
             return Source {
-                kind,
+                kind: Some(cache.kind().kind.clone()),
                 pump: None,
                 ready: Some(Box::new(move || {
                     Box::pin(async move { Ok(announce(synced(&cache).await?)) })
@@ -119,22 +120,83 @@ where
             Role::Mapped(map) => mapped(change, map),
         };
         let sieve = Sieve { predicate, anywhere };
-        let subscription = cache.subscribe();
-        let mut handled = subscription.synced();
-        Source {
-            kind,
-            pump: Some(Pump::Endless(Box::new(move |queue| {
-                Box::pin(pump(subscription, sieve, concerns, queue))
-            }))),
-            ready: Some(Box::new(move || {
-                Box::pin(async move {
-                    let lister = synced(&cache).await?;
-                    handled.wait().await;
-                    Ok(announce(lister))
-                })
-            })),
-        }
+        triggering(cache, announce, move |subscription, queue| {
+            Box::pin(pump(subscription, sieve, concerns, queue))
+        })
     })
+}
+
+/// What objects of a controller's kind have in common with those of another: a change of the other kind concerns the
+/// objects that share a value with it. Only within a namespace, where both live in one.
+pub(crate) fn join<K: Cacheable, Other: Cacheable>(
+    own: K::DynamicType,
+    part: Part,
+    ours: impl Fn(&K) -> Vec<String> + Send + Sync + 'static,
+    watch: Watch<Other>,
+    theirs: impl Fn(&Other) -> Vec<String> + Send + 'static,
+) -> Declared
+where
+    K::DynamicType: Send + Sync,
+    Other::DynamicType: Clone + Send + Sync,
+{
+    Box::new(move |caches, within, anywhere| {
+        let own = caches.get_dynamic::<K>(&own, &part.selection(within));
+        let index = own.index_by(ours);
+        let cache = caches.get_dynamic::<Other>(&watch.dynamic, &watch.part.selection(within));
+        let Watch {
+            dynamic, predicate, ..
+        } = watch;
+        let sieve = Sieve { predicate, anywhere };
+        let announce = move |lister: Lister<Other>| -> Ready {
+            Box::new(move |listers| listers.insert(&dynamic, lister))
+        };
+        triggering(cache, announce, move |subscription, queue| {
+            Box::pin(async move {
+                // An object that comes into its cache later is told of there.
+                let Ok(own) = synced(&own).await else { return };
+                let concerns = move |change: &Change<Other>| {
+                    mapped(change, |other| related(&own, &index, other, theirs(other)))
+                };
+                pump(subscription, sieve, concerns, queue).await;
+            })
+        })
+    })
+}
+
+/// The objects that have one of these values, in the namespace of the other if both have one.
+fn related<K: Cacheable>(
+    own: &Lister<K>,
+    index: &Index<K>,
+    other: &impl Resource,
+    values: Vec<String>,
+) -> Vec<ObjectKey> {
+    let within = other.meta().namespace.as_deref().unwrap_or_default();
+    let is_near = |key: &ObjectKey| within.is_empty() || key.namespace().is_none_or(|own| own == within);
+    let found = values
+        .iter()
+        .flat_map(|value| own.list_stored(&Query::all().indexed(index, value)));
+    found.map(|object| object.key().clone()).filter(is_near).collect()
+}
+
+/// The source whose changes a pump turns into keys.
+fn triggering<K: Cacheable>(
+    cache: Cache<K>,
+    announce: impl FnOnce(Lister<K>) -> Ready + Send + 'static,
+    pump: impl FnOnce(Subscription<K>, WorkQueue<ObjectKey>) -> Boxed<()> + Send + 'static,
+) -> Source {
+    let subscription = cache.subscribe();
+    let mut handled = subscription.synced();
+    Source {
+        kind: Some(cache.kind().kind.clone()),
+        pump: Some(Pump::Endless(Box::new(move |queue| pump(subscription, queue)))),
+        ready: Some(Box::new(move || {
+            Box::pin(async move {
+                let lister = synced(&cache).await?;
+                handled.wait().await;
+                Ok(announce(lister))
+            })
+        })),
+    }
 }
 
 /// Keys that come from outside the API. A stream that ends is no error.

@@ -30,6 +30,12 @@ pub struct Watch<K: Cacheable> {
     pub(crate) predicate: Option<Predicate<K>>,
     pub(crate) role: Role<K>,
     pub(crate) cluster_scoped: bool,
+    pub(crate) part: Part,
+}
+
+/// Which objects of a kind, beyond what the manager looks at.
+#[derive(Clone, Default)]
+pub(crate) struct Part {
     labels: Option<String>,
     fields: Option<String>,
     metadata_only: bool,
@@ -71,9 +77,7 @@ impl<K: Cacheable> Watch<K> {
             predicate: None,
             role: Role::Read,
             cluster_scoped: is_cluster_scoped::<K>(),
-            labels: None,
-            fields: None,
-            metadata_only: false,
+            part: Part::default(),
         }
     }
 
@@ -113,20 +117,20 @@ impl<K: Cacheable> Watch<K> {
     /// Only objects whose labels match, in the server's syntax (`app=web,tier!=cache`). The server filters, so what is
     /// not selected costs nothing and cannot be told from what does not exist. Default: all.
     pub fn labels(mut self, selector: impl Into<String>) -> Self {
-        self.labels = Some(selector.into());
+        self.part.labels = Some(selector.into());
         self
     }
 
     /// Only objects whose fields match, in the server's syntax (`spec.nodeName=n1`). Default: all.
     pub fn fields(mut self, selector: impl Into<String>) -> Self {
-        self.fields = Some(selector.into());
+        self.part.fields = Some(selector.into());
         self
     }
 
     /// Asks the server for metadata alone; for `K`s that are `PartialObjectMeta`. Without it such a `K` is read from the
     /// copy that the kind's other readers share.
     pub fn metadata_only(mut self) -> Self {
-        self.metadata_only = true;
+        self.part.metadata_only = true;
         self
     }
 
@@ -136,8 +140,10 @@ impl<K: Cacheable> Watch<K> {
         self.cluster_scoped = true;
         self
     }
+}
 
-    /// Of what the manager looks at, the part that this wants.
+impl Part {
+    /// Of what the manager looks at, this part.
     pub(crate) fn selection(&self, within: &Selection) -> Selection {
         let mut selection = within.clone();
         if let Some(labels) = &self.labels {

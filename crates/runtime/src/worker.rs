@@ -27,12 +27,12 @@ pub(crate) struct Work<R> {
     pub(crate) outcomes: Arc<Outcomes>,
     pub(crate) metrics: ControllerMetrics,
     pub(crate) board: Arc<Board>,
-    /// Fails for an object of the controller's own kind that is there and does not decode: it must not be taken for
-    /// one that is gone.
-    pub(crate) readable: Readable,
+    /// Whether there is such an object of the controller's own kind. Fails for one that does not decode: it must not be
+    /// taken for one that is gone.
+    pub(crate) is_there: IsThere,
 }
 
-pub(crate) type Readable = Box<dyn Fn(&ObjectKey) -> Result<(), Undecodable> + Send + Sync>;
+pub(crate) type IsThere = Box<dyn Fn(&ObjectKey) -> Result<bool, Undecodable> + Send + Sync>;
 
 /// How an attempt ended, before anything follows from it.
 enum Ended {
@@ -83,7 +83,9 @@ impl<R: Reconciler> Work<R> {
         let (line, active) = (self.board.start(taken.key(), id), self.metrics.start());
         // Around the call as well: a closure may panic before it has made its future.
         let attempt = async {
-            (self.readable)(&request.key).map_err(Error::terminal)?;
+            if !(self.is_there)(&request.key).map_err(Error::terminal)? {
+                ctx.world.memory.lock().forget(&request.key);
+            }
             self.reconciler.reconcile(request, ctx).await
         };
         let ended = self.attempt(attempt).instrument(span.clone()).await;

@@ -79,6 +79,110 @@ async fn a_test_for_all_kinds_concerns_all() {
     running.stop().await.expect("it stops when asked");
 }
 
+/// Whom a secret concerns by its labels, and whom a config map means by its text.
+fn colour(object: &impl kube::Resource) -> Vec<String> {
+    let labels = object.meta().labels.iter().flatten();
+    labels
+        .filter(|(name, _)| *name == "colour")
+        .map(|(_, value)| value.clone())
+        .collect()
+}
+
+fn coloured(namespace: &str, name: &str, colour: &str) -> Value {
+    json!({ "metadata": { "namespace": namespace, "name": name, "labels": { "colour": colour } } })
+}
+
+/// What is joined by a value is reconciled when the other side changes: under its value before and after, and only in
+/// its namespace.
+#[tokio::test(start_paused = true)]
+async fn a_join_leads_to_those_that_share_a_value_before_or_after() {
+    let (server, log) = (server(), Log::default());
+    for (name, text) in [
+        ("red", "red"),
+        ("also-red", "red"),
+        ("blue", "blue"),
+        ("none", ""),
+    ] {
+        server.put(CONFIG_MAPS, config_map(name, text));
+    }
+    server.put(SECRETS, coloured("n", "before", "red"));
+    let text = |config: &ConfigMap| {
+        config
+            .data
+            .iter()
+            .flatten()
+            .map(|(_, text)| text.clone())
+            .collect()
+    };
+    let joined = controller().joins(Watch::<Secret>::new(), text, colour);
+    let (running, _) = run(&server, joined.reconcile(noting(&log, done)));
+    settle().await;
+    let reconciled = || {
+        let mut names = std::mem::take(&mut *log.lock());
+        names.sort();
+        names
+    };
+    assert_eq!(
+        reconciled(),
+        ["also-red", "blue", "none", "red"],
+        "each once, at the start"
+    );
+    let steps: [(&str, Value, &[&str]); 4] = [
+        ("new", coloured("n", "s", "red"), &["also-red", "red"]),
+        ("moved", coloured("n", "s", "blue"), &["also-red", "blue", "red"]),
+        ("nobody's", coloured("n", "s", "green"), &["blue"]),
+        ("elsewhere", coloured("m", "s", "red"), &[]),
+    ];
+    for (step, secret, expected) in steps {
+        server.put(SECRETS, secret);
+        settle().await;
+        assert_eq!(reconciled(), expected, "{step}");
+    }
+    // The other side moves too: what it means now is what counts.
+    server.put(CONFIG_MAPS, config_map("red", "green"));
+    settle().await;
+    assert_eq!(reconciled(), ["red"]);
+    server.delete(SECRETS, &key("s"));
+    settle().await;
+    assert_eq!(reconciled(), ["red"], "a deletion concerns them as well");
+    running.stop().await.expect("it stops when asked");
+}
+
+/// Of the watch that is joined, the predicate counts; what is joined can be read.
+#[tokio::test(start_paused = true)]
+async fn a_join_has_a_predicate_and_a_lister() {
+    let (server, log) = (server(), Log::default());
+    server.put(CONFIG_MAPS, config_map("red", "red"));
+    let text = |config: &ConfigMap| {
+        config
+            .data
+            .iter()
+            .flatten()
+            .map(|(_, text)| text.clone())
+            .collect()
+    };
+    let joined = controller().joins(
+        Watch::<Secret>::new().when(Predicate::labels_changed()),
+        text,
+        colour,
+    );
+    let reads = move |_, ctx: windlass_runtime::Context| {
+        std::future::ready(ctx.lister::<Secret>().map(|_| Action::done()))
+    };
+    let (running, outcomes) = run(&server, joined.reconcile(noting(&log, reads)));
+    settle().await;
+    for _ in 0..3 {
+        server.put(SECRETS, coloured("n", "s", "red"));
+        settle().await;
+    }
+    assert_eq!(
+        (log.lock().len(), outcomes.done()),
+        (2, 2),
+        "at the start, and when it came"
+    );
+    running.stop().await.expect("it stops when asked");
+}
+
 /// 150: what comes before the start waits, each key once; the end of the stream is not the end of the controller.
 #[tokio::test(start_paused = true)]
 async fn a_stream_from_outside_triggers_and_may_end() {

@@ -59,6 +59,7 @@ pub use kube;
 pub use schemars;
 pub use serde;
 pub use serde_json;
+pub use tracing;
 pub use windlass_cache as cache;
 pub use windlass_macros::{part, resource};
 pub use windlass_runtime as runtime;

@@ -94,7 +94,7 @@ impl<K: Cacheable> Parent<'_, K> {
                     resource_version: unwanted.metadata.resource_version.clone(),
                 });
                 writer.of(brood.resource()).delete_with(&unwanted, &how).await?;
-                self.memory.lock().pruned(self.key, &kind.kind, &key);
+                self.memory.lock().pruned(&self.key, &kind.kind, &key);
             }
         }
         Ok(())

@@ -20,7 +20,7 @@ use crate::{
     error::Error,
     listers::Listers,
     reconcile::World,
-    writer::{Applied, Apply, Writer},
+    writer::{Applied, Apply, Writer, is_path_segment},
 };
 
 /// The label that says which controller made a child, beside the owner reference that says for whom.
@@ -178,7 +178,7 @@ impl<K: Cacheable + Resource<DynamicType: Clone + Send + Sync> + Serialize> Pare
             wanted: fingerprint(&body),
             there: fingerprint(&content((child.view)(&applied)?)),
         };
-        self.memory.lock().applied(self.key, &kind.kind, &key, deed);
+        self.memory.lock().applied(&self.key, &kind.kind, &key, deed);
         Ok(identity)
     }
 
@@ -197,8 +197,15 @@ impl<K: Cacheable + Resource<DynamicType: Clone + Send + Sync> + Serialize> Pare
         });
         let own = self.key.namespace();
         let metadata = &mut wanted.metadata;
-        if metadata.name.as_deref().is_none_or(str::is_empty) {
+        let name = metadata.name.as_deref().unwrap_or_default();
+        if name.is_empty() {
             return Err(Error::terminal(ChildError::Nameless { kind: kind.clone() }));
+        }
+        if !is_path_segment(name) {
+            return Err(Error::terminal(ChildError::Misnamed {
+                kind: kind.clone(),
+                name: name.to_owned(),
+            }));
         }
         metadata.namespace = match metadata.namespace.take() {
             _ if child.cluster_scoped => None,
@@ -249,7 +256,7 @@ impl<K: Cacheable + Resource<DynamicType: Clone + Send + Sync> + Serialize> Pare
             there: fingerprint(&content(there.clone())),
         };
         let Identity { kind, key } = identity;
-        self.memory.lock().is_applied(self.key, &kind.kind, key, deed)
+        self.memory.lock().is_applied(&self.key, &kind.kind, key, deed)
     }
 
     /// Whether anybody else has a part in the object, apart from its status.

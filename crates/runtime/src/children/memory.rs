@@ -6,7 +6,7 @@ use windlass_cache::ObjectKey;
 
 /// By object of the controller's kind; forgotten with it. Nothing depends on it but the number of requests.
 #[derive(Default)]
-pub(super) struct Memory {
+pub(crate) struct Memory {
     objects: HashMap<ObjectKey, Remembered>,
 }
 
@@ -24,7 +24,7 @@ pub(super) struct Deed {
 }
 
 impl Memory {
-    pub(super) fn forget(&mut self, object: &ObjectKey) {
+    pub(crate) fn forget(&mut self, object: &ObjectKey) {
         self.objects.remove(object);
     }
 

@@ -6,6 +6,7 @@
 //!            apply what differs ◄── compare ┤        (child)
 //!            delete what is not wanted ◄────┤        (brood)
 //!            write the status if it differs ┘        (status)
+//!            tell people what they must put right    (tell)
 //! ```
 //!
 //! What is a child of an object is known by two marks on it, never by its name or shape: an owner reference with the
@@ -21,6 +22,7 @@ mod desired;
 mod error;
 mod memory;
 mod status;
+mod tell;
 
 use std::{future::Future, sync::Arc};
 
@@ -33,8 +35,10 @@ use serde::Serialize;
 use serde_json::Value;
 use windlass_cache::{Cacheable, ObjectKey};
 
-pub(crate) use self::brood::{Brood, Offspring};
-use self::memory::Memory;
+pub(crate) use self::{
+    brood::{Brood, Offspring},
+    memory::Memory,
+};
 pub use self::{
     child::{APPLIED, CONTROLLER},
     desired::Desired,
@@ -54,7 +58,8 @@ use crate::{
 /// not being deleted; children of those that are gone go by their owner references.
 pub trait Declarative<K>: Send + Sync + 'static {
     /// The children and the status that the object should have. An error, also a panic, means: again, after a backoff
-    /// that grows, and nothing is changed meanwhile.
+    /// that grows, and nothing is changed meanwhile. What is [terminal](Error::terminal) waits for the object to change, and
+    /// is told as a warning about it.
     fn desired(&self, object: Arc<K>, ctx: Context) -> impl Future<Output = Result<Desired, Error>> + Send;
 }
 
@@ -73,7 +78,6 @@ pub struct Declaring<K: Resource, D> {
     declarative: D,
     kind: K::DynamicType,
     cleanup: Option<(String, Cleanup<K>)>,
-    memory: Mutex<Memory>,
 }
 
 type Cleanup<K> = Box<dyn Fn(Arc<K>, Context) -> Boxed<Result<(), Error>> + Send + Sync>;
@@ -84,7 +88,6 @@ impl<K: Resource, D> Declaring<K, D> {
             declarative,
             kind,
             cleanup: None,
-            memory: Mutex::default(),
         }
     }
 }
@@ -120,9 +123,54 @@ where
 struct Parent<'a, K: Resource> {
     object: &'a K,
     kind: &'a K::DynamicType,
-    key: &'a ObjectKey,
+    key: ObjectKey,
     ctx: &'a Context,
     memory: &'a Mutex<Memory>,
+}
+
+impl<'a, K: Resource> Parent<'a, K> {
+    fn new(object: &'a K, kind: &'a K::DynamicType, ctx: &'a Context) -> Self {
+        Self {
+            object,
+            kind,
+            key: ObjectKey::of(object),
+            ctx,
+            memory: &ctx.world.memory,
+        }
+    }
+}
+
+impl Context {
+    /// Brings about what should be there for an object: the declarative style as one step of an imperative reconcile.
+    /// Children that are not said are deleted, those of somebody else never touched, and nothing is written when nothing
+    /// differs; see [`Desired`].
+    ///
+    /// ```
+    /// use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
+    /// use windlass_runtime::{Action, Context, Desired, Error, Request};
+    ///
+    /// async fn reconcile(request: Request, ctx: Context) -> Result<Action, Error> {
+    ///     let Some(deployment) = ctx.lister::<Deployment>()?.get(&request.key) else {
+    ///         return Ok(Action::done());
+    ///     };
+    ///     let mut notes = ConfigMap::default();
+    ///     notes.metadata.name = deployment.metadata.name.clone();
+    ///     ctx.bring_about(&*deployment, Desired::new().child(notes)).await?;
+    ///     // … and whatever else is to be done.
+    ///     Ok(Action::done())
+    /// }
+    /// ```
+    pub async fn bring_about<K>(&self, object: &K, desired: Desired) -> Result<Action, Error>
+    where
+        K: Cacheable + Serialize + Resource<DynamicType: Clone + Default + Send + Sync>,
+    {
+        let kind = K::DynamicType::default();
+        let parent = Parent::new(object, &kind, self);
+        parent
+            .bring_about(desired)
+            .await
+            .inspect_err(|error| parent.tell(error))
+    }
 }
 
 impl<K, D> Reconciler for Declaring<K, D>
@@ -132,7 +180,6 @@ where
 {
     async fn reconcile(&self, request: Request, ctx: Context) -> Result<Action, Error> {
         let Some(object) = ctx.lister_of::<K>(&self.kind)?.get(&request.key) else {
-            self.memory.lock().forget(&request.key);
             return Ok(Action::done());
         };
         if object.meta().deletion_timestamp.is_some() {
@@ -143,15 +190,12 @@ where
                 .add_finalizer(&bare(&*object), finalizer)
                 .await?;
         }
-        let desired = self.declarative.desired(Arc::clone(&object), ctx.clone()).await?;
-        let parent = Parent {
-            object: &*object,
-            kind: &self.kind,
-            key: &request.key,
-            ctx: &ctx,
-            memory: &self.memory,
+        let parent = Parent::new(&*object, &self.kind, &ctx);
+        let brought_about = async {
+            let desired = self.declarative.desired(Arc::clone(&object), ctx.clone()).await?;
+            parent.bring_about(desired).await
         };
-        parent.bring_about(desired).await
+        brought_about.await.inspect_err(|error| parent.tell(error))
     }
 }
 

@@ -45,7 +45,7 @@ impl<K: Cacheable + Serialize> Parent<'_, K> {
             there: fingerprint(&there),
         };
         let is_there = covers(&there, &wanted) && covers(&wanted, &there);
-        if is_there || self.memory.lock().status(self.key) == Some(deed) {
+        if is_there || self.memory.lock().status(&self.key) == Some(deed) {
             return Ok(());
         }
         let resource = ApiResource::erase::<K>(self.kind);
@@ -60,7 +60,7 @@ impl<K: Cacheable + Serialize> Parent<'_, K> {
         let there = fingerprint(&serde_json::to_value(written)?["status"]);
         self.memory
             .lock()
-            .status_written(self.key, Deed { there, ..deed });
+            .status_written(&self.key, Deed { there, ..deed });
         Ok(())
     }
 

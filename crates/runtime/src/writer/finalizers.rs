@@ -4,6 +4,7 @@ use kube::ResourceExt;
 use serde_json::json;
 
 use super::{Refusal, Writable, WriteError, Writer};
+use crate::names::{is_domain, is_word};
 
 impl<D> Writer<D> {
     /// Sees to it that the object has the finalizer, and returns the object that has it, so that the same reconcile
@@ -100,31 +101,17 @@ pub fn check_finalizer(finalizer: &str) -> Result<(), InvalidFinalizer> {
         Some((domain, name)) => (Some(domain), name),
         None => (None, finalizer),
     };
-    let is_domain = |domain: &str| domain.len() <= 253 && domain.split('.').all(is_dns_label);
     if !domain.is_none_or(is_domain) {
         return invalid(
             "what is before the `/` must be a DNS domain: lower-case letters, digits, `-` and `.`, at most 253",
         );
     }
-    if !is_name(name) {
+    if !is_word(name) {
         return invalid(
             "its name must be 1 to 63 letters, digits, `-`, `_` or `.`, a letter or digit first and last",
         );
     }
     Ok(())
-}
-
-/// One part of a domain. As the server does, only the whole is held to a length.
-fn is_dns_label(label: &str) -> bool {
-    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    label.bytes().all(is_inner) && !label.is_empty() && !label.starts_with('-') && !label.ends_with('-')
-}
-
-fn is_name(name: &str) -> bool {
-    let is_end = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
-    let bytes = name.as_bytes();
-    let is_inner = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.".contains(byte);
-    bytes.len() <= 63 && is_end(bytes.first()) && is_end(bytes.last()) && bytes.iter().all(is_inner)
 }
 
 #[cfg(test)]

@@ -1,0 +1,118 @@
+//! The program as a stranger meets it: what it logs, in which order, and how it stops.
+
+use std::{process::Stdio, time::Duration};
+
+use anyhow::Context as _;
+use serde_json::Value;
+use tokio::{
+    io::{AsyncBufReadExt, BufReader, Lines},
+    process::{Child, ChildStderr, Command},
+    time::timeout,
+};
+use windlass::{
+    kube::{Api, api::PostParams},
+    prelude::*,
+    runtime::{Install, Writer},
+};
+use windlass_cluster::Cluster;
+use windlass_icecream::Icecream;
+
+/// No step takes nearly so long unless it never comes.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// The program, and the lines that it logs.
+struct Program {
+    process: Child,
+    log: Lines<BufReader<ChildStderr>>,
+}
+
+impl Program {
+    fn start(kubeconfig: &str) -> anyhow::Result<Self> {
+        let mut process = Command::new(env!("CARGO_BIN_EXE_icecream"))
+            .args([
+                "--kubeconfig",
+                kubeconfig,
+                "--no-listen",
+                "--install",
+                "--log-format",
+                "json",
+            ])
+            .env_clear()
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        let log = process.stderr.take().context("it is piped")?;
+        Ok(Self {
+            process,
+            log: BufReader::new(log).lines(),
+        })
+    }
+
+    /// Reads on until this is logged. What the line says.
+    async fn logs(&mut self, message: &str) -> anyhow::Result<Value> {
+        let mut seen = Vec::new();
+        let found = timeout(DEADLINE, async {
+            while let Some(line) = self.log.next_line().await? {
+                let said: Value = serde_json::from_str(&line)?;
+                if text(&said).contains(&format!("\"{message}\"")) {
+                    return anyhow::Ok(Some(said));
+                }
+                seen.push(line);
+            }
+            Ok(None)
+        });
+        let found = found.await.ok().transpose()?.flatten();
+        found.with_context(|| format!("`{message}` is not logged, but {seen:#?}"))
+    }
+
+    async fn signal(&self, signal: &str) -> anyhow::Result<()> {
+        let id = self.process.id().context("it runs")?.to_string();
+        let sent = Command::new("kill").args(["-s", signal, &id]).status().await?;
+        anyhow::ensure!(sent.success(), "it cannot be signalled");
+        Ok(())
+    }
+}
+
+fn text(said: &Value) -> String {
+    said.to_string()
+}
+
+/// (f): the order in which the seed shows it, from nothing to the end.
+#[tokio::test(flavor = "multi_thread")]
+async fn its_log_tells_its_life_in_order() -> anyhow::Result<()> {
+    let cluster = Cluster::embedded().start().await?;
+    let kubeconfig = cluster.kubeconfig()?;
+    let mut program = Program::start(kubeconfig.to_str().context("text")?)?;
+    for step in [
+        "setting up event handlers",
+        "starting",
+        "waiting for caches",
+        "starting workers",
+        "started workers",
+    ] {
+        let said = program.logs(step).await?;
+        assert!(text(&said).contains("icecream"), "{said}");
+    }
+    let installed = Install::new([Icecream::crd()])
+        .run(&Writer::new(cluster.client(), "test"))
+        .await;
+    installed?;
+    let example: Icecream = serde_yaml_ng::from_str(include_str!("../example.yaml"))?;
+    Api::default_namespaced(cluster.client())
+        .create(&PostParams::default(), &example)
+        .await?;
+    let synced = program.logs("synced").await?;
+    assert!(text(&synced).contains("default/example-icecream"), "{synced}");
+    program
+        .logs("synced")
+        .await
+        .context("the status write's own look")?;
+    program.signal("INT").await?;
+    program.logs("shutting down workers").await?;
+    program.logs("stopped").await?;
+    let ended = timeout(DEADLINE, program.process.wait()).await??;
+    assert_eq!(ended.code(), Some(0));
+    cluster.stop().await;
+    Ok(())
+}
