@@ -38,6 +38,7 @@ use windlass::{
 };
 use windlass_cluster::Cluster;
 use windlass_foo::Foo;
+use windlass_icecream::Icecream;
 
 use self::{model::Model, notes::Notes, sight::Sight, story::Story};
 use crate::{
@@ -157,6 +158,7 @@ impl Show<'_> {
         let manager = catalogue::add(Manager::new(client), &entries);
         let mut sight = Sight::open(cluster.client(), manager.controllers()).await?;
         sight.feels::<Foo>();
+        sight.feels::<Icecream>();
         sight.feels::<Deployment>();
         sight.feels::<ReplicaSet>();
 
