@@ -8,15 +8,22 @@ use std::{
     time::{Duration, Instant},
 };
 
+use anyhow::bail;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Client, ResourceExt};
 use serde_json::json;
-use tokio::{sync::watch, time::sleep};
+use tokio::{
+    sync::watch,
+    time::{sleep, timeout},
+};
 
 use super::{OBJECTS, TRIGGER, cluster::merge, figures::Figures};
 
 /// How long reconciles are let run again before their rate is told.
 const LONG_ENOUGH: Duration = Duration::from_secs(2);
+
+/// A round that takes longer never ends.
+const TOO_LONG: Duration = Duration::from_mins(1);
 
 /// Which round it is, how many reconciles there were in all of them, and how long the last one took.
 pub(super) struct Rounds {
@@ -63,14 +70,20 @@ impl Rounds {
     /// Measures, once every object has been reconciled for the first time. The trigger's way is not counted.
     pub(super) async fn measure(&self, client: &Client) -> anyhow::Result<Figures> {
         quiet(&self.reconciled, OBJECTS).await;
+        // As many as in a round may have been reconciled by now.
         self.reconciled.store(0, Ordering::Relaxed);
+        self.ended.send_replace((0, Duration::ZERO));
         let mut ended = self.ended.subscribe();
         let (mut spent, mut reconciles) = (Duration::ZERO, 0);
         while spent < LONG_ENOUGH {
             let round = self.round.fetch_add(1, Ordering::Relaxed) + 1;
             let patch = json!({ "metadata": { "annotations": { "round": stamp(round) } } });
             merge::<Secret>(client, TRIGGER, patch).await?;
-            spent += ended.wait_for(|(rounds, _)| *rounds == round).await?.1;
+            let Ok(last) = timeout(TOO_LONG, ended.wait_for(|(rounds, _)| *rounds == round)).await else {
+                let (done, all) = (self.reconciled.load(Ordering::Relaxed), round * self.objects);
+                bail!("round {round} does not end: {done} of {all} reconciles were done");
+            };
+            spent += last?.1;
             reconciles += self.objects - 1;
         }
         Ok(Figures::rate(reconciles, spent))

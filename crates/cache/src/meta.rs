@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashSet},
+    fmt,
     hash::{DefaultHasher, Hash, Hasher},
     sync::Arc,
 };
@@ -115,6 +116,18 @@ impl From<&str> for Uid {
     }
 }
 
+/// As the server writes it, if it was a UUID.
+impl fmt::Display for Uid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digits = format!("{:032x}", self.0);
+        let (a, rest) = digits.split_at(8);
+        let (b, rest) = rest.split_at(4);
+        let (c, rest) = rest.split_at(4);
+        let (d, e) = rest.split_at(4);
+        write!(f, "{a}-{b}-{c}-{d}-{e}")
+    }
+}
+
 /// Texts that many objects share are kept once. Owned by the writer.
 #[derive(Default)]
 pub(crate) struct Interner {
@@ -168,6 +181,9 @@ mod tests {
     fn uids_differ_as_their_texts_do() {
         let uuid = "8c1d7c3e-6a0f-4b52-9f43-0a5de2b1c001";
         assert_eq!(Uid::from(uuid).0, 0x8c1d_7c3e_6a0f_4b52_9f43_0a5d_e2b1_c001);
+        assert_eq!(Uid::from(uuid).to_string(), uuid);
+        let small = "00000000-0000-0000-0000-00000000000f";
+        assert_eq!(Uid::from(small).to_string(), small);
         assert_ne!(Uid::from("uid-1"), Uid::from("uid-2"));
         assert_ne!(Uid::from(&*uuid.to_uppercase()), Uid::from(uuid));
     }

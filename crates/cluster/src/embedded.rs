@@ -26,6 +26,9 @@ use crate::{
 /// The administrator of a cluster of ours, by name and by group.
 const ADMINISTRATOR: (&str, &str) = ("admin", "system:masters");
 
+/// Where API servers listen.
+const CUSTOMARY_PORT: u16 = 6443;
+
 /// How to start an embedded cluster; made by [`Cluster::embedded`].
 ///
 /// Without options: an empty API server in memory, reached by [`Cluster::client`] without a socket.
@@ -42,13 +45,14 @@ pub struct Embedded {
 
 impl Embedded {
     /// Also runs what a control plane runs: owners' children are collected, namespaces empty themselves, Deployments get
-    /// pods. Turns the admission of service accounts on. Default: off, and objects stay as they were written.
+    /// pods, and a scheduler looks for nodes. Turns the admission of service accounts on, and makes the Service
+    /// `default/kubernetes`. Default: off, and objects stay as they were written.
     pub fn controllers(mut self) -> Self {
         self.alive.get_or_insert_default();
         self
     }
 
-    /// Also runs so many simulated nodes, and a scheduler that gives them pods. Implies [`controllers`](Self::controllers).
+    /// Also runs so many simulated nodes, which take pods. Implies [`controllers`](Self::controllers).
     /// Default: none.
     pub fn nodes(mut self, nodes: usize) -> Self {
         self.alive.get_or_insert_default().nodes = nodes;
@@ -107,7 +111,11 @@ impl Embedded {
     /// Starts the API server. It is ready at once.
     pub async fn start(self) -> Result<Cluster, Error> {
         let mut builder = Server::builder();
-        if self.alive.is_none() {
+        if self.alive.is_some() {
+            // What programs in pods look for. The socket may open later or never; then the port is the customary one.
+            let port = self.address.map(|address| address.port());
+            builder = builder.service(port.filter(|port| *port != 0).unwrap_or(CUSTOMARY_PORT));
+        } else {
             // As on a real control plane without controllers, nobody makes service accounts.
             builder = builder.without_service_accounts();
         }

@@ -266,6 +266,13 @@ impl<K: Cacheable, R> Controller<K, R> {
         self
     }
 
+    /// Called when an object was retried as often as [`max_retries`](Self::max_retries) allows and failed once more, with the
+    /// number of failures. It must not block. Default: it is logged.
+    pub fn on_dropped(mut self, report: impl Fn(&ObjectKey, u32) + Send + Sync + 'static) -> Self {
+        self.options.queue = self.options.queue.on_dropped(report);
+        self
+    }
+
     /// Reconciles whether or not this process is the leader: for controllers that concern the process itself or its node.
     /// Default: with leader election, only the leader reconciles.
     pub fn on_every_replica(mut self) -> Self {

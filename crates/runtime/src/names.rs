@@ -64,6 +64,14 @@ pub(crate) fn is_word(text: &str) -> bool {
     bytes.len() <= 63 && is_end(bytes.first()) && is_end(bytes.last()) && bytes.iter().all(is_inner)
 }
 
+/// Whether this stays one part of a path. A name goes into the address of its object as it is, and one from a spec may
+/// have been chosen to lead somewhere else: `../secrets/x`, `x/status`, `x?force=true`.
+pub(crate) fn is_path_segment(text: &str) -> bool {
+    // What RFC 3986 allows in a segment, without escapes.
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@".contains(&byte);
+    !matches!(text, "" | "." | "..") && text.bytes().all(plain)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,6 +102,18 @@ mod tests {
                 (name, label),
                 "{text}"
             );
+        }
+    }
+
+    #[test]
+    fn a_path_segment_does_not_lead_elsewhere() {
+        for text in ["web", "system:node:a", "A_b", "..."] {
+            assert!(is_path_segment(text), "{text}");
+        }
+        for text in [
+            "", ".", "..", "a/b", "../b", "a?b", "a#b", "a%2fb", "a b", "a\nb", "a\\b", "ä",
+        ] {
+            assert!(!is_path_segment(text), "{text}");
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::{
     children::Offspring,
     listers::Listers,
     predicate::{Predicate, undeniable},
-    watch::{Part, Role, Watch},
+    watch::{Part, Role, Tap, Watch},
 };
 
 /// How often a wait for a cache says what it waits for.
@@ -62,7 +62,7 @@ impl Owner {
         Self {
             group: K::group(&watch.dynamic).into_owned(),
             kind: K::kind(&watch.dynamic).into_owned(),
-            cluster_scoped: watch.cluster_scoped,
+            cluster_scoped: watch.part.cluster_scoped,
         }
     }
 
@@ -92,6 +92,7 @@ where
             dynamic,
             predicate,
             role,
+            tap,
             ..
         } = watch;
         let by_owner = matches!(role, Role::Controlled).then(|| cache.index(IndexBy::owner()));
@@ -119,7 +120,11 @@ where
             Role::Owned => owners(change, &owner, |_| true),
             Role::Mapped(map) => mapped(change, map),
         };
-        let sieve = Sieve { predicate, anywhere };
+        let sieve = Sieve {
+            predicate,
+            anywhere,
+            tap,
+        };
         triggering(cache, announce, move |subscription, queue| {
             Box::pin(pump(subscription, sieve, concerns, queue))
         })
@@ -144,9 +149,16 @@ where
         let index = own.index_by(ours);
         let cache = caches.get_dynamic::<Other>(&watch.dynamic, &watch.part.selection(within));
         let Watch {
-            dynamic, predicate, ..
+            dynamic,
+            predicate,
+            tap,
+            ..
         } = watch;
-        let sieve = Sieve { predicate, anywhere };
+        let sieve = Sieve {
+            predicate,
+            anywhere,
+            tap,
+        };
         let announce = move |lister: Lister<Other>| -> Ready {
             Box::new(move |listers| listers.insert(&dynamic, lister))
         };
@@ -213,28 +225,34 @@ pub(crate) fn stream(keys: impl Stream<Item = ObjectKey> + Send + 'static) -> De
     })
 }
 
-/// Which changes get through.
-struct Sieve<K> {
+/// Which changes get through, and who sees those.
+struct Sieve<K: Cacheable> {
     predicate: Option<Predicate<K>>,
     anywhere: Option<Anywhere>,
+    tap: Option<Tap<K>>,
 }
 
-impl<K> Sieve<K> {
-    fn passes(&self, change: &Change<K>) -> bool {
+impl<K: Cacheable> Sieve<K> {
+    fn passes(&mut self, change: &Change<K>) -> bool {
         let old = change.old().map(windlass_cache::Stored::meta);
-        self.predicate
+        let passes = self
+            .predicate
             .as_ref()
             .is_none_or(|predicate| predicate.passes(change))
             && self
                 .anywhere
                 .as_ref()
-                .is_none_or(|passes| undeniable(change) || passes(old, change.meta()))
+                .is_none_or(|passes| undeniable(change) || passes(old, change.meta()));
+        if passes && let Some(tap) = &mut self.tap {
+            tap(change);
+        }
+        passes
     }
 }
 
 async fn pump<K: Cacheable>(
     mut subscription: Subscription<K>,
-    sieve: Sieve<K>,
+    mut sieve: Sieve<K>,
     concerns: impl Fn(&Change<K>) -> Vec<ObjectKey>,
     queue: WorkQueue<ObjectKey>,
 ) {

@@ -11,10 +11,13 @@ use std::{
 };
 
 use http::{Request, Response};
-use k8s_openapi::api::{coordination::v1::Lease, core::v1::ConfigMap};
+use k8s_openapi::api::{
+    coordination::v1::Lease,
+    core::v1::{ConfigMap, Event},
+};
 use kube::{
     Api, Client,
-    api::{Patch, PatchParams, PostParams},
+    api::{ListParams, Patch, PatchParams, PostParams},
     client::Body,
 };
 use parking_lot::Mutex;
@@ -205,6 +208,63 @@ async fn a_leader_that_is_cut_off_from_its_lease_writes_nothing_past_its_end() {
     drop(running.stop().await);
 }
 
+/// 192: events are writes too. What is said in a term is written while the lease lasts, and not after it.
+#[tokio::test(start_paused = true)]
+async fn what_was_said_in_a_term_is_written_in_it_or_not_at_all() {
+    let server = server();
+    touch(&direct(&server), "1").await;
+    let (client, cut) = cut_off(&server);
+    let talks = move |_: Key, ctx: Context| {
+        let config = ctx.get::<ConfigMap>("a");
+        async move {
+            let Some(config) = config? else {
+                return Ok(Action::done());
+            };
+            // It goes on in a task of its own, which nobody can drop.
+            tokio::spawn(async move {
+                for count in 0.. {
+                    ctx.recorder().normal(&*config, &format!("Said{count}"), "a word");
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                }
+            });
+            Ok(Action::done())
+        }
+    };
+    let configs = Controller::<ConfigMap>::new("configs").reconcile(talks);
+    let running = Running::start(
+        Manager::new(client)
+            .namespace("default")
+            .controller(configs)
+            .elect(election().identity("talker"))
+            .grace(Duration::ZERO),
+    );
+    seconds(8).await;
+    cut.store(true, Ordering::Relaxed);
+    // The lease lasts for 15 s.
+    seconds(15).await;
+    let said = || async {
+        let events = Api::<Event>::namespaced(direct(&server), "default");
+        let events = events
+            .list(&ListParams::default())
+            .await
+            .expect("events are listed");
+        events
+            .items
+            .iter()
+            .filter(|event| event.reason.as_deref().is_some_and(|r| r.starts_with("Said")))
+            .count()
+    };
+    let at_the_end = said().await;
+    assert!(
+        at_the_end > 8,
+        "a lease that is still valid is enough: {at_the_end}"
+    );
+    seconds(30).await;
+    assert_eq!(said().await, at_the_end);
+    drop(running.stop().await);
+    assert_eq!(said().await, at_the_end);
+}
+
 /// 192: after a loss it may be elected again, with another epoch; or the process ends.
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_lost_its_lease_stands_by_or_exits() {
@@ -342,7 +402,7 @@ async fn some_work_is_for_every_replica_and_some_for_the_leader() {
     second.stop().await.expect("it stops when asked");
 }
 
-/// 157: the lease is held until the last reconcile has ended, so that nobody else starts before.
+/// 157: the lease is held until the last reconcile has ended and its events are told, so that nobody else starts before.
 #[tokio::test(start_paused = true)]
 async fn the_lease_is_given_back_after_the_last_reconcile() {
     let (server, log) = (server(), Log::default());
@@ -355,6 +415,9 @@ async fn the_lease_is_given_back_after_the_last_reconcile() {
             ctx.stopping().await;
             tokio::time::sleep(Duration::from_secs(20)).await;
             *noted.lock() = Some(Instant::now());
+            if let Some(config) = ctx.get::<ConfigMap>("a")? {
+                ctx.recorder().normal(&*config, "Ended", "with its last words");
+            }
             Ok(Action::done())
         }
     };
@@ -381,5 +444,16 @@ async fn the_lease_is_given_back_after_the_last_reconcile() {
         taken.lock().expect("it was taken"),
     );
     assert!(ended < taken && taken - ended < Duration::from_secs(5));
+    let events = Api::<Event>::namespaced(direct(&server), "default");
+    let events = events
+        .list(&ListParams::default())
+        .await
+        .expect("events are listed");
+    assert!(
+        events
+            .items
+            .iter()
+            .any(|event| event.reason.as_deref() == Some("Ended"))
+    );
     second.stop().await.expect("it stops when asked");
 }

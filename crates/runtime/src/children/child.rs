@@ -19,8 +19,9 @@ use super::{
 use crate::{
     error::Error,
     listers::Listers,
+    names::is_path_segment,
     reconcile::World,
-    writer::{Applied, Apply, Writer, is_path_segment},
+    writer::{Applied, Apply, Writer},
 };
 
 /// The label that says which controller made a child, beside the owner reference that says for whom.
@@ -201,11 +202,9 @@ impl<K: Cacheable + Resource<DynamicType: Clone + Send + Sync> + Serialize> Pare
         if name.is_empty() {
             return Err(Error::terminal(ChildError::Nameless { kind: kind.clone() }));
         }
-        if !is_path_segment(name) {
-            return Err(Error::terminal(ChildError::Misnamed {
-                kind: kind.clone(),
-                name: name.to_owned(),
-            }));
+        if let Some(name) = metadata.name.as_ref().filter(|name| !is_path_segment(name)) {
+            let (kind, name) = (kind.clone(), name.clone());
+            return Err(Error::terminal(ChildError::NotAName { kind, name }));
         }
         metadata.namespace = match metadata.namespace.take() {
             _ if child.cluster_scoped => None,

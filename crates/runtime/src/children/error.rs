@@ -40,9 +40,9 @@ pub enum ChildError {
         /// The child's kind.
         kind: KindName,
     },
-    /// A name that is no part of a path: the request would be about something else.
-    #[error("`{name}` cannot be the name of a {}: it must be letters, digits, `-` and `.`", kind.kind)]
-    Misnamed {
+    /// A name that would be taken for the address of another object.
+    #[error("`{name}` cannot be the name of a {}: use letters, digits, `-` and `.`", kind.kind)]
+    NotAName {
         /// The child's kind.
         kind: KindName,
         /// What it should be called.

@@ -3,22 +3,23 @@
 use std::{
     collections::{BTreeMap, HashSet},
     future::{Future, pending},
+    iter,
     pin::{Pin, pin},
     time::Duration,
 };
 
-use futures::future::{Either, select};
+use futures::future::{Either, OptionFuture, select};
 use kube::Client;
 use tokio::{
-    signal::unix::{Signal, SignalKind, signal},
     sync::oneshot,
     task::{Id, JoinError, JoinSet},
-    time::timeout,
+    time::{Instant, timeout_at},
 };
 use windlass_cache::{Caches, Selection};
 
 use super::{
     Controllers, Manager, ManagerError, TaskContext,
+    signals::Signals,
     task::{Scope, Task},
 };
 use crate::{
@@ -121,28 +122,6 @@ impl Manager {
             outcome
         };
         futures::join!(running, serving).0
-    }
-}
-
-/// SIGTERM and SIGINT.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Signals {
-    fn new() -> std::io::Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-        })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
     }
 }
 
@@ -286,13 +265,27 @@ impl Running<'_> {
             }
         }
         let (switch, stop) = Stop::new();
-        // What must outlive the work: the lease, and the means to tell of it.
+        // Services end when controllers and tasks have.
+        let (service_switch, service_stop) = Stop::new();
+        // What must outlive the work: the means to tell of it, and the lease, without which nothing of a term is written.
         let (over, work_over) = Stop::new();
+        let (told_all, all_told) = Stop::new();
         let (recorder, events) = events::channel(self.client.clone(), "windlass");
-        self.show_events(&recorder);
+        let fenced = election
+            .as_ref()
+            .map(|election| election.fence().client(self.client.clone()));
+        let (led_recorder, led_events) = fenced.map(|client| events::channel(client, "windlass")).unzip();
+        self.show_events(iter::once(&recorder).chain(&led_recorder).cloned().collect());
+        let led_recorder = led_recorder.unwrap_or_else(|| recorder.clone());
         let terms = election.as_ref().map_or_else(Terms::endless, |election| {
             Terms::elected(election.status().subscribe(), election.fence())
         });
+        let (services, tasks): (Vec<_>, Vec<_>) =
+            tasks.into_iter().partition(|task| task.scope == Scope::Service);
+        let mut serving = Parts::default();
+        for service in services {
+            self.start(service, &mut serving, &terms, &service_stop, &recorder);
+        }
         let mut parts = Parts::default();
         for Prepared {
             name,
@@ -306,7 +299,7 @@ impl Running<'_> {
                 selection: self.selection.clone(),
                 terms: if led { terms.clone() } else { Terms::endless() },
                 stop: stop.clone(),
-                recorder: recorder.clone(),
+                recorder: if led { &led_recorder } else { &recorder }.clone(),
                 metrics: self.metrics.clone(),
                 board,
             };
@@ -321,7 +314,7 @@ impl Running<'_> {
         let electing = async {
             let Some(election) = election else { return };
             self.boards.ready().await;
-            let (mut stopping, mut ended) = (stop.clone(), work_over.clone());
+            let (mut stopping, mut ended) = (stop.clone(), all_told);
             let run = election.run_until(async move { stopping.requested().await }, async move {
                 ended.requested().await;
             });
@@ -352,27 +345,44 @@ impl Running<'_> {
                         outcome = ended;
                         break;
                     },
+                    ended = serving.ended() => if ended.is_err() {
+                        outcome = ended;
+                        break;
+                    },
                     () = &mut ready, if tasks.is_some() => {
                         for task in tasks.take().into_iter().flatten() {
-                            self.start(task, &mut parts, &terms, &stop, &recorder);
+                            let recorder = match task.scope {
+                                Scope::Leader => &led_recorder,
+                                Scope::Replica | Scope::Service => &recorder,
+                            };
+                            self.start(task, &mut parts, &terms, &stop, recorder);
                         }
                     }
                 }
             }
             // The first failure is the cause; later ones may be its consequence.
-            let finished = self.finish(&mut parts, &switch).await;
+            let end = Instant::now() + self.grace;
+            let finished = self.finish(&mut parts, &switch, end).await;
+            let served = self.finish(&mut serving, &service_switch, end).await;
             over.throw(Phase::Finishing);
-            outcome.and(finished)
+            outcome.and(finished).and(served)
         };
-        let mut ended = work_over.clone();
-        let writing = events.run_until(async move { ended.requested().await });
+        let writing = async {
+            let until_over = || {
+                let mut ended = work_over.clone();
+                async move { ended.requested().await }
+            };
+            let led = led_events.map(|events| events.run_until(until_over()));
+            futures::join!(events.run_until(until_over()), OptionFuture::from(led));
+            told_all.throw(Phase::Finishing);
+        };
         let (outcome, (), ()) = futures::join!(working, electing, writing);
         self.caches.close().await;
         outcome
     }
 
-    /// Lets everything end by itself within the grace period, then ends it.
-    async fn finish(&self, parts: &mut Parts, switch: &Switch) -> Result<(), ManagerError> {
+    /// Lets everything end by itself until the end of the grace period, then ends it.
+    async fn finish(&self, parts: &mut Parts, switch: &Switch, end: Instant) -> Result<(), ManagerError> {
         switch.throw(Phase::Finishing);
         let mut outcome = Ok(());
         let finished = async {
@@ -381,7 +391,7 @@ impl Running<'_> {
                 outcome = std::mem::replace(&mut outcome, Ok(())).and(ended);
             }
         };
-        if timeout(self.grace, finished).await.is_ok() {
+        if timeout_at(end, finished).await.is_ok() {
             return outcome;
         }
         let late = ManagerError::Grace {
@@ -403,7 +413,7 @@ impl Running<'_> {
         let Task { name, scope, start } = task;
         let terms = match scope {
             Scope::Leader => terms.clone(),
-            Scope::Replica => Terms::endless(),
+            Scope::Replica | Scope::Service => Terms::endless(),
         };
         let (caches, recorder) = (self.caches.clone(), recorder.source(&name));
         let start = move |term: &Term, stop: Stop| {
@@ -422,21 +432,25 @@ impl Running<'_> {
         });
     }
 
-    fn show_events(&self, recorder: &Recorder) {
-        let told = recorder.clone();
+    fn show_events(&self, recorders: Vec<Recorder>) {
+        let told = recorders.clone();
         self.metrics.read_counter(
             "windlass_events_written",
             "Requests by which events were created or updated",
-            move || [Reading::new(told.counts().written())],
+            move || {
+                [Reading::new(
+                    told.iter().map(|told| told.counts().written()).sum(),
+                )]
+            },
         );
-        let told = recorder.clone();
         self.metrics.read_counter(
             "windlass_events_dropped",
             "Events that were never written, by reason",
             move || {
-                let counts = told.counts();
-                DropReason::ALL
-                    .map(|reason| Reading::new(counts.dropped(reason)).label("reason", reason.label()))
+                DropReason::ALL.map(|reason| {
+                    let dropped = recorders.iter().map(|told| told.counts().dropped(reason));
+                    Reading::new(dropped.sum()).label("reason", reason.label())
+                })
             },
         );
     }

@@ -54,6 +54,8 @@ impl TaskContext {
 pub(super) enum Scope {
     Replica,
     Leader,
+    /// On every replica, from before the caches are complete until the others have ended.
+    Service,
 }
 
 pub(super) struct Task {

@@ -36,9 +36,9 @@ pub enum Refusal {
     /// The object must be named to be found.
     #[error("it has no name: set metadata.name")]
     NoName,
-    /// Put into a path, the name would mean something else.
-    #[error("its name is not one: it must be letters, digits, `-` and `.`")]
-    BadName,
+    /// It would be taken for the address of another object.
+    #[error("`{0}` cannot be a name: use letters, digits, `-` and `.`")]
+    NotAName(String),
     /// Its kind lives in namespaces.
     #[error("it has no namespace: set metadata.namespace")]
     NoNamespace,

@@ -29,6 +29,8 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use windlass_cache::{ObjectKey, is_cluster_scoped};
 
+use crate::names::is_path_segment;
+
 pub use apply::{Applied, Apply};
 pub use delete::Deleted;
 pub use error::{Refusal, WriteError, WriteErrorKind};
@@ -286,7 +288,7 @@ impl Target {
             return Err(self.refuse(Refusal::NoName));
         }
         if !is_path_segment(self.key.name()) {
-            return Err(self.refuse(Refusal::BadName));
+            return Err(self.refuse(Refusal::NotAName(self.key.name().to_owned())));
         }
         self.collection()
     }
@@ -311,41 +313,6 @@ impl Target {
     }
 }
 
-/// Whether a name stands in a path for nothing but itself. Names come from people, by way of specs: `web/scale` or `web?x` would
-/// be a request about something else. Which names a kind takes, the server knows.
-pub(crate) fn is_path_segment(name: &str) -> bool {
-    // What RFC 3986 allows in a segment, without escapes.
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@".contains(&byte);
-    !matches!(name, "" | "." | "..") && name.bytes().all(plain)
-}
-
 fn bytes(body: &Value) -> Vec<u8> {
     body.to_string().into_bytes()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_what_means_itself_is_put_into_a_path() {
-        for name in ["web", "a.b-c", "system:node", "Not_Valid!"] {
-            assert!(is_path_segment(name), "{name}");
-        }
-        for name in [
-            "",
-            ".",
-            "..",
-            "a/b",
-            "web/status",
-            "a?b",
-            "a#b",
-            "a%2Fb",
-            "a b",
-            "ä",
-            "a\n",
-        ] {
-            assert!(!is_path_segment(name), "{name}");
-        }
-    }
 }

@@ -36,6 +36,13 @@ async fn walk() -> Result<()> {
         nodes.lines().count() == 3 && nodes.lines().all(|line| line.contains(" Ready ")),
         "{nodes}"
     );
+    let services = kubectl.ok("get services --no-headers").await?;
+    ensure!(
+        services.starts_with("kubernetes ")
+            && services.contains(" 443/TCP ")
+            && services.lines().count() == 1,
+        "{services}"
+    );
 
     kubectl
         .ok("create deployment web --image=nginx --replicas=3")
