@@ -8,7 +8,7 @@ use windlass_suite::{
     Context as Case, Sent, Shipped, Snapshot, Story, World as Namespace, at_every_request, install,
 };
 
-use crate::world::{World, foo, shipped, spec};
+use crate::world::{QUIET, World, foo, shipped, spec};
 
 /// Somebody creates a Foo.
 struct New(Shipped);
@@ -59,7 +59,7 @@ impl Story for Renamed {
             before.create_foo(name, &format!("{name}-web"), Some(2)).await?;
             before.synced(name).await?;
         }
-        before.settle().await?;
+        before.wire().quiet(QUIET).await;
         running.stop().await?;
         let renamed = json!({ "spec": { "deploymentName": "renamed", "replicas": 3 } });
         before.patch::<Foo>("example", renamed).await?;

@@ -174,16 +174,22 @@ pub(crate) async fn whatever_drifts_is_put_right_with_one_write_each(case: Case)
     running.stop().await
 }
 
-/// 13.
+/// 9, 13: also when nobody saw it go.
 pub(crate) async fn a_deployment_that_is_deleted_comes_back(case: Case) -> anyhow::Result<()> {
     let world = World::new(&case).await?;
     let running = world.start();
     world.create_foo("example", "web", Some(1)).await?;
     let first = world.wait_for::<Deployment>("web", |_| true).await?;
     world.delete::<Deployment>("web").await?;
-    world
-        .wait_for::<Deployment>("web", |second| second.uid() != first.uid())
-        .await?;
+    let another = |now: &Deployment| now.uid() != first.uid();
+    let second = world.wait_for::<Deployment>("web", another).await?;
+    world.settle().await?;
+    running.stop().await?;
+    world.delete::<Deployment>("web").await?;
+    world.wait_gone::<Deployment>("web").await?;
+    let running = world.start();
+    let third = world.wait_for::<Deployment>("web", |_| true).await?;
+    assert_ne!(third.uid(), second.uid());
     running.stop().await
 }
 

@@ -81,7 +81,7 @@ pub(crate) async fn one_foo_does_not_wait_for_another_and_is_never_in_two_hands(
 ) -> anyhow::Result<()> {
     let world = World::new(&case).await?;
     let running = world.start();
-    let slow = Duration::from_secs(2);
+    let slow = Duration::from_secs(5);
     let about_slow = |sent: &Sent| sent.is_write() && sent.is_about("deployments", "slow");
     world.wire().delay(1, slow, about_slow);
     world.create_foo("slow", "slow", Some(1)).await?;
