@@ -18,12 +18,20 @@ pub(crate) struct Entry {
 }
 
 /// All of them, by name.
-pub(crate) static ALL: &[Entry] = &[Entry {
-    name: "foo",
-    about: "A Foo owns a Deployment: Kubernetes' sample controller",
-    crds: || vec![windlass_foo::Foo::crd()],
-    add: |manager| manager.controller(windlass_foo::controller()),
-}];
+pub(crate) static ALL: &[Entry] = &[
+    Entry {
+        name: "foo",
+        about: "A Foo owns a Deployment: Kubernetes' sample controller",
+        crds: || vec![windlass_foo::Foo::crd()],
+        add: |manager| manager.controller(windlass_foo::controller()),
+    },
+    Entry {
+        name: "icecream",
+        about: "An Icecream owns a Deployment, and tells where its pods are and what they request",
+        crds: || vec![windlass_icecream::Icecream::crd()],
+        add: |manager| manager.controller(windlass_icecream::controller()),
+    },
+];
 
 impl Entry {
     pub(crate) fn named(name: &str) -> Option<&'static Self> {
@@ -55,7 +63,8 @@ pub(crate) fn crds(entries: &[&Entry]) -> Vec<CustomResourceDefinition> {
 /// The list for a person who asks what there is.
 pub(crate) fn list() -> String {
     let widest = ALL.iter().map(|entry| entry.name.len()).max().unwrap_or(0);
-    ALL.iter()
-        .map(|Entry { name, about, .. }| format!("  {name:<widest$}  {about}\n"))
-        .collect()
+    let lines = ALL
+        .iter()
+        .map(|Entry { name, about, .. }| format!("  {name:<widest$}  {about}"));
+    lines.collect::<Vec<_>>().join("\n")
 }

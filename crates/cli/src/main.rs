@@ -47,7 +47,7 @@ enum Command {
     ///
     /// One or several of them in one process, against the cluster of the current kubeconfig or the one that the process runs in.
     /// With `--embedded`, on a cluster of their own: the first line of the output can be pasted into a shell, for kubectl.
-    Run(run::Arguments),
+    Run(Box<run::Arguments>),
 
     /// Run a cluster of its own until Ctrl-C, for kubectl and other programs.
     ///
@@ -93,7 +93,7 @@ async fn command(command: Command) -> anyhow::Result<ExitCode> {
     }
     match command {
         Command::Demo(arguments) => demo::run(&arguments).await,
-        Command::Run(arguments) => run::run(arguments).await,
+        Command::Run(arguments) => run::run(*arguments).await,
         Command::Up(arguments) => up::run(&arguments).await,
         Command::Assets(arguments) => assets::run(&arguments),
     }

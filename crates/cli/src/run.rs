@@ -77,10 +77,10 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let (started, nodes) = (Instant::now(), usize::from(arguments.nodes));
     let cluster = Cluster::embedded().nodes(nodes).speed(arguments.speed.0);
     embedded::within(cluster, async |cluster| {
-        let file = Announced::serve(cluster)?;
+        let served = Announced::serve(cluster)?;
         let ready = embedded::ready(cluster.client(), nodes);
         signals.or(ready, "before the nodes were ready").await??;
-        println!("{}", file.line(cluster, nodes, "Ctrl-C", started.elapsed()));
+        println!("{}", served.line(cluster, nodes, "Ctrl-C", started.elapsed()));
         let manager = options.manager_on(cluster.client(), &program).host("embedded");
         signals.run(fill(manager)).await?;
         Ok(ExitCode::SUCCESS)

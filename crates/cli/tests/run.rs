@@ -23,7 +23,7 @@ use windlass_cluster::Cluster;
 use windlass_foo::{Foo, FooSpec};
 
 /// No step takes nearly so long unless it never comes.
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_mins(1);
 
 /// What it says in a world without a cluster: the exit code, standard output and standard error.
 fn said(arguments: &[&str]) -> (Option<i32>, String, String) {

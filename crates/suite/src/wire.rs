@@ -45,7 +45,7 @@ const MOST: usize = 100_000;
 /// assert_eq!(wire.requests(), 2);
 /// assert_eq!(wire.writes()[0].to_string(), "delete configmaps/a");
 /// # Ok(()) }
-/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(example()).unwrap();
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(example()).unwrap();
 /// ```
 #[derive(Clone)]
 pub struct Wire {

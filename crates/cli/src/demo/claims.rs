@@ -74,15 +74,13 @@ impl Ledger {
         if self.all_held() {
             return format!("{all} of {all} claims held, each checked against the API.\n");
         }
-        let mut text = format!("{} of {all} claims did not hold:\n", all - self.held());
-        for Claim { text: claim, verdict } in &self.0 {
-            match verdict {
-                Verdict::Held { .. } => {}
-                Verdict::Failed { found } => text.push_str(&format!("  FAILED       {claim}: {found}\n")),
-                Verdict::Open => text.push_str(&format!("  NOT CHECKED  {claim}\n")),
-            }
-        }
-        text
+        let head = format!("{} of {all} claims did not hold:\n", all - self.held());
+        let failures = self.0.iter().filter_map(|Claim { text, verdict }| match verdict {
+            Verdict::Held { .. } => None,
+            Verdict::Failed { found } => Some(format!("  FAILED       {text}: {found}\n")),
+            Verdict::Open => Some(format!("  NOT CHECKED  {text}\n")),
+        });
+        std::iter::once(head).chain(failures).collect()
     }
 
     fn count(&self, of: impl Fn(&Verdict) -> bool) -> usize {

@@ -38,6 +38,7 @@ use windlass::{
 };
 use windlass_cluster::Cluster;
 use windlass_foo::Foo;
+use windlass_icecream::Icecream;
 
 use self::{model::Model, notes::Notes, sight::Sight, story::Story};
 use crate::{
@@ -157,6 +158,7 @@ impl Show<'_> {
         let manager = catalogue::add(Manager::new(client), &entries);
         let mut sight = Sight::open(cluster.client(), manager.controllers()).await?;
         sight.feels::<Foo>();
+        sight.feels::<Icecream>();
         sight.feels::<Deployment>();
         sight.feels::<ReplicaSet>();
 
@@ -239,9 +241,10 @@ impl Show<'_> {
         told: mpsc::Receiver<model::Happening>,
         signals: &mut Signals,
     ) -> anyhow::Result<Ending> {
-        match self.live {
-            true => live::show(model, sight, told, signals, &self.notes, self.started).await,
-            false => plain::show(model, sight, told, signals, self.started).await,
+        if self.live {
+            live::show(model, sight, told, signals, &self.notes, self.started).await
+        } else {
+            plain::show(model, sight, told, signals, self.started).await
         }
     }
 

@@ -53,8 +53,10 @@ mod tests {
 
     #[test]
     fn a_line_says_when_and_whether_in_ascii() {
-        let mut model = Model::default();
-        model.elapsed = Duration::from_millis(1234);
+        let mut model = Model {
+            elapsed: Duration::from_millis(1234),
+            ..Model::default()
+        };
         let mut line = |happening| text(model.apply(happening).expect("a line"));
         let after = Duration::from_millis(7);
         let claim = "it is there";

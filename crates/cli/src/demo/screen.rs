@@ -33,12 +33,15 @@ pub(crate) struct Look {
 /// From this size on there is room for a log beside everything else.
 const WIDE: (u16, u16) = (120, 30);
 
+/// How long the bar of claims is.
+const BAR: usize = 20;
+
 /// Draws all of it.
 pub(crate) fn draw(frame: &mut Frame, model: &Model, look: Look) {
     let [title, body, foot] =
         Layout::vertical([Constraint::Length(1), Constraint::Min(0), Constraint::Length(1)])
             .areas(frame.area());
-    look.title(frame, title, model);
+    self::title(frame, title, model);
     look.foot(frame, foot, model);
     let controllers = Constraint::Length(lines(model.controllers.len()) + 2);
     if (frame.area().width, frame.area().height) < WIDE || frame.area().height < WIDE.1 {
@@ -70,18 +73,18 @@ fn lines(count: usize) -> u16 {
     u16::try_from(count).unwrap_or(u16::MAX - 2)
 }
 
-impl Look {
-    fn title(self, frame: &mut Frame, area: Rect, model: &Model) {
-        let name = Span::styled(
-            " windlass demo ",
-            Style::new().add_modifier(Modifier::REVERSED | Modifier::BOLD),
-        );
-        let line = Line::from_iter([name, Span::raw("  "), Span::raw(&model.cluster)]);
-        frame.render_widget(line, area);
-        let elapsed = format!("{:.1} s ", model.elapsed.as_secs_f64());
-        frame.render_widget(Line::raw(elapsed).right_aligned(), area);
-    }
+fn title(frame: &mut Frame, area: Rect, model: &Model) {
+    let name = Span::styled(
+        " windlass demo ",
+        Style::new().add_modifier(Modifier::REVERSED | Modifier::BOLD),
+    );
+    let line = Line::from_iter([name, Span::raw("  "), Span::raw(&model.cluster)]);
+    frame.render_widget(line, area);
+    let elapsed = format!("{:.1} s ", model.elapsed.as_secs_f64());
+    frame.render_widget(Line::raw(elapsed).right_aligned(), area);
+}
 
+impl Look {
     fn foot(self, frame: &mut Frame, area: Rect, model: &Model) {
         let ledger = &model.ledger;
         let (all, held, failed) = (ledger.claims().len(), ledger.held(), ledger.failed());
@@ -100,19 +103,18 @@ impl Look {
                 self.bold(Color::Red),
             ),
         };
-        const BAR: usize = 20;
-        let full = if all == 0 { 0 } else { BAR * (held + failed) / all };
+        let full = (BAR * (held + failed)).checked_div(all).unwrap_or(0);
         let (done, left) = if self.unicode { ("━", "─") } else { ("=", "-") };
         let line = Line::from_iter([
             Span::raw(" "),
             Span::styled(done.repeat(full), style),
-            Span::styled(left.repeat(BAR - full), self.faint()),
+            Span::styled(left.repeat(BAR - full), faint()),
             Span::raw("  "),
             Span::styled(text, style),
         ]);
         frame.render_widget(line, area);
         let keys = if model.over { "q closes " } else { "q quits " };
-        frame.render_widget(Line::styled(keys, self.faint()).right_aligned(), area);
+        frame.render_widget(Line::styled(keys, faint()).right_aligned(), area);
     }
 
     fn controllers(self, frame: &mut Frame, area: Rect, model: &Model) {
@@ -126,7 +128,7 @@ impl Look {
             right("FAILING"),
             Cell::from("LAST"),
         ])
-        .style(self.faint());
+        .style(faint());
         let rows = model.controllers.iter().map(|row| self.controller(row));
         let widths = [
             Constraint::Length(10),
@@ -155,14 +157,15 @@ impl Look {
             _ => self.bold(Color::Red),
         };
         let last = row.last.as_ref().map_or_else(Line::default, |last| {
-            let style = match last.well {
-                true => self.colour(Color::Green),
-                false => self.bold(Color::Red),
+            let style = if last.well {
+                self.colour(Color::Green)
+            } else {
+                self.bold(Color::Red)
             };
             Line::from_iter([
                 Span::styled(last.outcome.clone(), style),
                 Span::raw(format!(" {} ", last.key)),
-                Span::styled(short(last.took), self.faint()),
+                Span::styled(short(last.took), faint()),
             ])
         });
         Row::new([
@@ -187,7 +190,7 @@ impl Look {
         let each = model.nodes.len().div_ceil(columns).max(1);
         for (place, nodes) in places.iter().zip(model.nodes.chunks(each)) {
             let lines = nodes.iter().map(|row| self.node(row, place.width.into()));
-            frame.render_widget(Text::from_iter(lines), *place);
+            frame.render_widget(lines.collect::<Text>(), *place);
         }
     }
 
@@ -197,9 +200,10 @@ impl Look {
             NodeState::Tainted | NodeState::Cordoned => self.bold(Color::Yellow),
             NodeState::NotReady => self.bold(Color::Red),
         };
-        let (ready, waiting, more) = match self.unicode {
-            true => ("▮", "▯", "…"),
-            false => ("#", ".", "+"),
+        let (ready, waiting, more) = if self.unicode {
+            ("▮", "▯", "…")
+        } else {
+            ("#", ".", "+")
         };
         let head = format!(" {:<8}", row.name);
         let word = format!("{:<10}", row.state.word());
@@ -222,20 +226,20 @@ impl Look {
         let block = self.block("Claims, each checked against the API");
         let lines = model.ledger.claims().iter().map(|claim| match &claim.verdict {
             Verdict::Open => Line::from_iter([
-                Span::styled(if self.unicode { " ·  " } else { " .  " }, self.faint()),
-                Span::styled(claim.text, self.faint()),
+                Span::styled(if self.unicode { " ·  " } else { " .  " }, faint()),
+                Span::styled(claim.text, faint()),
             ]),
             Verdict::Held { after } => Line::from_iter([
                 Span::styled(format!(" {:<3}", self.mark(true)), self.bold(Color::Green)),
                 Span::raw(claim.text),
-                Span::styled(format!("  {}", short(*after)), self.faint()),
+                Span::styled(format!("  {}", short(*after)), faint()),
             ]),
             Verdict::Failed { found } => Line::styled(
                 format!(" {:<3}{}: {found}", self.mark(false), claim.text),
                 self.bold(Color::Red),
             ),
         });
-        frame.render_widget(Paragraph::new(Text::from_iter(lines)).block(block), area);
+        frame.render_widget(Paragraph::new(lines.collect::<Text>()).block(block), area);
     }
 
     /// As many of the newest lines as there is room for.
@@ -249,20 +253,20 @@ impl Look {
             .iter()
             .skip(skipped)
             .map(|line| self.line(line, inner.width.into()));
-        frame.render_widget(Text::from_iter(lines), inner);
+        frame.render_widget(lines.collect::<Text>(), inner);
     }
 
-    fn line<'a>(self, line: &'a model::Line, width: usize) -> Line<'a> {
+    fn line(self, line: &model::Line, width: usize) -> Line<'_> {
         let at = format!(" {:>4.1} ", line.at.as_secs_f64());
         let (mark, mark_style) = match &line.voice {
             Voice::Chapter => (if self.unicode { "──" } else { "==" }, self.bold(Color::Reset)),
             Voice::You => (if self.unicode { "▸" } else { ">" }, self.bold(Color::Cyan)),
-            Voice::Component(_) => (if self.unicode { "·" } else { "-" }, self.faint()),
+            Voice::Component(_) => (if self.unicode { "·" } else { "-" }, faint()),
             Voice::Held => (self.mark(true), self.bold(Color::Green)),
             Voice::Failed => (self.mark(false), self.bold(Color::Red)),
         };
         let mut spans = vec![
-            Span::styled(at, self.faint()),
+            Span::styled(at, faint()),
             Span::styled(format!("{mark:<3}"), mark_style),
         ];
         let text = match line.times {
@@ -277,7 +281,7 @@ impl Look {
             Voice::Held => Style::new(),
             Voice::Component(who) => {
                 spans.push(Span::styled(format!("{who}: "), self.colour(Color::Magenta)));
-                self.faint()
+                faint()
             }
         };
         let used: usize = spans.iter().map(Span::width).sum();
@@ -299,13 +303,10 @@ impl Look {
     }
 
     fn block(self, title: &'static str) -> Block<'static> {
-        let set = match self.unicode {
-            true => symbols::border::PLAIN,
-            false => symbols::border::Set {
-                horizontal_top: "-",
-                ..symbols::border::PLAIN
-            },
-        };
+        let mut set = symbols::border::PLAIN;
+        if !self.unicode {
+            set.horizontal_top = "-";
+        }
         let title = Line::from_iter([
             Span::raw(" "),
             Span::styled(title, Style::new().add_modifier(Modifier::BOLD)),
@@ -314,7 +315,7 @@ impl Look {
         Block::new()
             .borders(Borders::TOP)
             .border_set(set)
-            .border_style(self.faint())
+            .border_style(faint())
             .title(title)
     }
 
@@ -328,19 +329,19 @@ impl Look {
     }
 
     fn colour(self, colour: Color) -> Style {
-        match self.colour {
-            true => Style::new().fg(colour),
-            false => Style::new(),
+        if !self.colour {
+            return Style::new();
         }
+        Style::new().fg(colour)
     }
 
     fn bold(self, colour: Color) -> Style {
         self.colour(colour).add_modifier(Modifier::BOLD)
     }
+}
 
-    fn faint(self) -> Style {
-        Style::new().add_modifier(Modifier::DIM)
-    }
+fn faint() -> Style {
+    Style::new().add_modifier(Modifier::DIM)
 }
 
 /// A duration in a few characters.

@@ -157,10 +157,7 @@ fn nodes(nodes: &[impl AsRef<Node>], pods: &[impl AsRef<Pod>]) -> Vec<NodeRow> {
             continue;
         };
         let (ready, waiting) = on.entry(node).or_default();
-        match pod_is_ready(pod) {
-            true => *ready += 1,
-            false => *waiting += 1,
-        }
+        *(if pod_is_ready(pod) { ready } else { waiting }) += 1;
     }
     let mut rows: Vec<_> = nodes
         .iter()
@@ -264,17 +261,20 @@ impl Rates {
 mod tests {
     use std::sync::Arc;
 
-    use windlass::{prelude::from_value, serde_json::json};
+    use windlass::{
+        prelude::from_value,
+        serde_json::{Value, json},
+    };
 
     use super::*;
 
-    fn node(name: &str, ready: &str, spec: windlass::serde_json::Value) -> Arc<Node> {
+    fn node(name: &str, ready: &str, spec: &Value) -> Arc<Node> {
         let status = json!({ "conditions": [{ "type": "Ready", "status": ready }] });
         let node = json!({ "metadata": { "name": name }, "spec": spec, "status": status });
         Arc::new(from_value(node).expect("a node"))
     }
 
-    fn pod(node: Option<&str>, ready: &str, extra: windlass::serde_json::Value) -> Arc<Pod> {
+    fn pod(node: Option<&str>, ready: &str, extra: &Value) -> Arc<Pod> {
         let status = json!({ "conditions": [{ "type": "Ready", "status": ready }] });
         let spec = json!({ "nodeName": node, "containers": [] });
         let pod = json!({ "metadata": extra, "spec": spec, "status": status });
@@ -286,24 +286,24 @@ mod tests {
         let taint = |effect: &str| json!({ "taints": [{ "key": "k", "effect": effect }] });
         let found = nodes(
             &[
-                node("node-10", "True", json!({})),
-                node("node-2", "Unknown", taint("NoExecute")),
-                node("node-3", "True", taint("NoExecute")),
+                node("node-10", "True", &json!({})),
+                node("node-2", "Unknown", &taint("NoExecute")),
+                node("node-3", "True", &taint("NoExecute")),
                 node(
                     "node-4",
                     "True",
-                    json!({ "unschedulable": true, "taints": [{ "key": "k", "effect": "NoSchedule" }] }),
+                    &json!({ "unschedulable": true, "taints": [{ "key": "k", "effect": "NoSchedule" }] }),
                 ),
             ],
             &[
-                pod(Some("node-10"), "True", json!({})),
-                pod(Some("node-10"), "False", json!({})),
+                pod(Some("node-10"), "True", &json!({})),
+                pod(Some("node-10"), "False", &json!({})),
                 pod(
                     Some("node-2"),
                     "True",
-                    json!({ "deletionTimestamp": "2026-01-01T00:00:00Z" }),
+                    &json!({ "deletionTimestamp": "2026-01-01T00:00:00Z" }),
                 ),
-                pod(None, "False", json!({})),
+                pod(None, "False", &json!({})),
             ],
         );
         let row = |name: &str, state, pods_ready, pods_waiting| NodeRow {
@@ -336,7 +336,10 @@ mod tests {
             at(2_500, 30),
             at(9_000, 30),
         ];
-        assert_eq!(found, [0.0, 10.0, 30.0, 20.0, 0.0, 0.0]);
+        assert_eq!(
+            found.map(|rate| format!("{rate:.1}")),
+            ["0.0", "10.0", "30.0", "20.0", "0.0", "0.0"]
+        );
     }
 
     #[test]

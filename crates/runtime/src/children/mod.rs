@@ -164,12 +164,9 @@ impl Context {
     where
         K: Cacheable + Serialize + Resource<DynamicType: Clone + Default + Send + Sync>,
     {
-        let kind = K::DynamicType::default();
-        let parent = Parent::new(object, &kind, self);
-        parent
+        Parent::new(object, &K::DynamicType::default(), self)
             .bring_about(desired)
             .await
-            .inspect_err(|error| parent.tell(error))
     }
 }
 

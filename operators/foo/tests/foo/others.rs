@@ -49,10 +49,7 @@ pub(crate) async fn a_deployment_of_somebody_else_is_not_touched(case: Case) -> 
     assert_eq!(world.get::<Foo>("example").await?.status, None);
 
     world.delete::<Deployment>("web").await?;
-    let made = world
-        .wait_for::<Deployment>("web", |now| now.uid() != foreign.uid())
-        .await?;
-    assert_eq!(Some(&made.owner_references()[0].uid), foo.metadata.uid.as_ref());
+    assert_succeeds(&world, &foo, &foreign).await?;
     running.stop().await
 }
 
@@ -68,13 +65,7 @@ pub(crate) async fn two_foos_do_not_share_a_deployment(case: Case) -> anyhow::Re
     world
         .patch::<Foo>("first", json!({ "spec": { "deploymentName": "moved" } }))
         .await?;
-    let ours = world
-        .wait_for::<Deployment>("web", |now| now.uid() != theirs.uid())
-        .await?;
-    assert_eq!(
-        Some(&ours.owner_references()[0].uid),
-        second.metadata.uid.as_ref()
-    );
+    assert_succeeds(&world, &second, &theirs).await?;
     running.stop().await
 }
 
@@ -94,13 +85,7 @@ pub(crate) async fn a_foo_does_not_inherit_from_its_namesake(case: Case) -> anyh
     assert_eq!(world.writes_about(&["example", "web"]), [""; 0]);
     // Nobody collects garbage here, so the test does.
     world.delete::<Deployment>("web").await?;
-    let ours = world
-        .wait_for::<Deployment>("web", |now| now.uid() != theirs.uid())
-        .await?;
-    assert_eq!(
-        Some(&ours.owner_references()[0].uid),
-        second.metadata.uid.as_ref()
-    );
+    assert_succeeds(&world, &second, &theirs).await?;
     running.stop().await
 }
 
@@ -136,6 +121,14 @@ pub(crate) async fn what_happens_to_others_is_none_of_its_business(case: Case) -
     assert_eq!(requests, before.1);
     assert_eq!(world.outcomes().failed(), 0);
     running.stop().await
+}
+
+/// The Deployment of this name is another one, and the Foo's.
+async fn assert_succeeds(world: &World, foo: &Foo, before: &Deployment) -> anyhow::Result<()> {
+    let is_another = |now: &Deployment| now.uid() != before.uid();
+    let now = world.wait_for("web", is_another).await?;
+    assert_eq!(Some(&now.owner_references()[0].uid), foo.metadata.uid.as_ref());
+    Ok(())
 }
 
 fn taken(event: &Event) -> bool {

@@ -14,25 +14,26 @@ use windlass::{
     },
 };
 use windlass_foo::{Foo, FooSpec};
+use windlass_icecream::Icecream;
 
 use super::{Chapter, Story, foo::available, node_of};
 
 /// How many, and with how many replicas each: a few pods for every node.
-const CROWD: usize = 30;
+const CROWD: usize = 20;
 const REPLICAS: i32 = 2;
 
-const AVAILABLE: &str = "each of the 30 says that its 2 replicas are available";
-const SPREAD: &str = "their 60 pods are spread over all ten nodes";
-const NOTHING: &str = "nothing is left: no Foo, no Deployment, no ReplicaSet, no pod";
+const AVAILABLE: &str = "each of the 20 says that its 2 replicas are available";
+const SPREAD: &str = "their 40 pods are spread over all ten nodes";
+const NOTHING: &str = "nothing is left: no Deployment, no ReplicaSet, no pod";
 
 pub(super) const MANY: Chapter = Chapter {
-    title: "foo: thirty more at once",
+    title: "foo: twenty more at once",
     claims: &[AVAILABLE, SPREAD],
     tell: |story| many(story).boxed_local(),
 };
 
 pub(super) const GONE: Chapter = Chapter {
-    title: "The end of all Foos",
+    title: "The end: what owned everything is deleted",
     claims: &[NOTHING],
     tell: |story| gone(story).boxed_local(),
 };
@@ -51,7 +52,7 @@ async fn many(story: &Story) -> anyhow::Result<()> {
         }
         Ok::<_, windlass::kube::Error>(())
     };
-    story.act("create 30 Foos with 2 replicas each", creating).await?;
+    story.act("create 20 Foos with 2 replicas each", creating).await?;
     let crowd = async || {
         let foos = story.all::<Foo>().await?;
         let crowd = foos.iter().filter(|foo| is_crowd(*foo));
@@ -83,15 +84,17 @@ async fn many(story: &Story) -> anyhow::Result<()> {
 }
 
 async fn gone(story: &Story) -> anyhow::Result<()> {
-    let foos = story.api::<Foo>();
+    let (foos, icecreams) = (story.api::<Foo>(), story.api::<Icecream>());
     let deleting = async {
         let (delete, list) = (DeleteParams::default(), ListParams::default());
-        foos.delete_collection(&delete, &list).await
+        foos.delete_collection(&delete, &list).await?;
+        icecreams.delete_collection(&delete, &list).await
     };
-    story.act("delete all Foos", deleting).await?;
+    story.act("delete all Foos and Icecreams", deleting).await?;
     let nothing = async || {
         let left = [
             (story.all::<Foo>().await?.len(), "Foos"),
+            (story.all::<Icecream>().await?.len(), "Icecreams"),
             (story.all::<Deployment>().await?.len(), "Deployments"),
             (story.all::<ReplicaSet>().await?.len(), "ReplicaSets"),
             (story.all::<Pod>().await?.len(), "pods"),

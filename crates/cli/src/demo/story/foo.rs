@@ -98,9 +98,10 @@ async fn tell(story: &Story) -> anyhow::Result<()> {
     let anew = async || {
         let deployment = deployments.get_opt(FOO).await?;
         let same = deployment.as_ref().is_some_and(|there| there.uid() == before);
-        anyhow::Ok(match same {
-            true => Err("it is still the old one".to_owned()),
-            false => replicas(deployment.as_ref(), 3),
+        anyhow::Ok(if same {
+            Err("it is still the old one".to_owned())
+        } else {
+            replicas(deployment.as_ref(), 3)
         })
     };
     story.claim(ANEW, anew).await?;

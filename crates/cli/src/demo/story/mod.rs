@@ -10,6 +10,7 @@
 
 mod crowd;
 mod foo;
+mod icecream;
 mod nodes;
 
 use std::time::Duration;
@@ -40,6 +41,9 @@ use super::{
 /// Where it all happens.
 const NAMESPACE: &str = "demo";
 
+/// Changes come in crowds: how long they are gathered before the next look.
+const GATHERING: Duration = Duration::from_millis(5);
+
 /// A part of the story.
 struct Chapter {
     title: &'static str,
@@ -51,6 +55,7 @@ struct Chapter {
 static CHAPTERS: &[Chapter] = &[
     nodes::READY,
     foo::CHAPTER,
+    icecream::CHAPTER,
     crowd::MANY,
     nodes::REBOOT,
     nodes::GIVEN_UP,
@@ -129,7 +134,7 @@ impl Story {
                     break Verdict::Held { after };
                 }
                 Err(found) => match timeout_at(self.deadline, pulse.changed()).await {
-                    Ok(Ok(())) => {}
+                    Ok(Ok(())) => sleep(GATHERING).await,
                     Ok(Err(_)) | Err(_) => break Verdict::Failed { found },
                 },
             }

@@ -13,6 +13,7 @@ use windlass::{
     prelude::json,
 };
 use windlass_foo::Foo;
+use windlass_icecream::Icecream;
 
 use super::{Chapter, Finding, Story, node_of};
 use crate::{demo::sight::pod_is_ready, embedded::is_ready};
@@ -21,7 +22,7 @@ const TEN: &str = "ten nodes are ready";
 const BACK: &str = "the node is back and ready, with another boot ID";
 const RESTARTED: &str = "its pods are the same, started again and ready";
 const LEFT: &str = "all of its pods have left the node";
-const WHOLE: &str = "every Foo has all of its replicas again, on other nodes";
+const WHOLE: &str = "all replicas are there again, on other nodes";
 
 pub(super) const READY: Chapter = Chapter {
     title: "A cluster in this process",
@@ -160,8 +161,13 @@ async fn given_up(story: &Story) -> anyhow::Result<()> {
     };
     story.claim(LEFT, left).await?;
     let whole = async || {
-        let foos = story.all::<Foo>().await?;
-        let wanted: i32 = foos.iter().filter_map(|foo| foo.spec.replicas).sum();
+        let (foos, icecreams) = (story.all::<Foo>().await?, story.all::<Icecream>().await?);
+        let foos_want: i32 = foos.iter().filter_map(|foo| foo.spec.replicas).sum();
+        let icecreams_want: i32 = icecreams
+            .iter()
+            .filter_map(|icecream| icecream.spec.replicas)
+            .sum();
+        let wanted = foos_want + icecreams_want;
         let said = foos.iter().filter_map(|foo| foo.status.as_ref());
         let said: i32 = said.map(|status| status.available_replicas).sum();
         let pods = story.all::<Pod>().await?;
@@ -169,8 +175,9 @@ async fn given_up(story: &Story) -> anyhow::Result<()> {
             .iter()
             .filter(|pod| pod_is_ready(pod) && node_of(pod) != Some(&name));
         let ready = i32::try_from(ready.count())?;
-        let found = format!("of {wanted} replicas {ready} are ready, and the Foos say {said}");
-        anyhow::Ok((ready == wanted && said == wanted).then_some(()).ok_or(found))
+        let found =
+            format!("of {wanted} replicas {ready} are ready, and of their {foos_want} the Foos say {said}");
+        anyhow::Ok((ready == wanted && said == foos_want).then_some(()).ok_or(found))
     };
     story.claim(WHOLE, whole).await?;
     let untaint = Patch::Merge(json!({ "spec": { "taints": null } }));
