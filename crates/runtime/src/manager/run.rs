@@ -38,6 +38,9 @@ use crate::{
     writer::Writer,
 };
 
+/// Later than any process ends, and still a time.
+const CENTURY: Duration = Duration::from_hours(100 * 365 * 24);
+
 impl Manager {
     /// Runs until SIGTERM or SIGINT. A second signal ends the process at once.
     pub async fn run(self) -> Result<(), ManagerError> {
@@ -339,8 +342,9 @@ impl Running<'_> {
                     }
                 }
             }
+            // A grace period may be without an end, and no time is that far.
+            let end = Instant::now() + self.grace.min(CENTURY);
             // The first failure is the cause; later ones may be its consequence.
-            let end = Instant::now() + self.grace;
             outcome = outcome.and(self.finish(&mut parts, &switch, end).await);
             outcome = outcome.and(self.finish(&mut serving, &service_switch, end).await);
             over.throw(Phase::Finishing);

@@ -30,7 +30,7 @@ suite!("icecream", paused;
     pods::a_status_write_leads_to_one_more_look_and_then_to_silence,
     pods::a_pod_that_changes_its_label_is_told_of_where_it_went_and_no_longer_where_it_was,
     pods::without_pods_the_status_is_cleared,
-    pods::a_list_that_fails_is_told_and_not_taken_for_no_pods,
+    pods::a_list_that_fails_is_not_taken_for_no_pods,
     pods::quarters_are_not_rounded_up_to_ones,
     pods::init_containers_and_finished_pods_are_not_counted,
     pods::in_whatever_order_pods_come_nothing_is_written_twice,
