@@ -173,10 +173,14 @@ where
         let answered = self.inner.call(request);
         async move {
             let answer = answered.await;
-            if let Ok(response) = &answer
-                && response.status() == StatusCode::FORBIDDEN
-            {
-                recorder.note_refusal(&user, &access);
+            match answer.as_ref().map(Response::status) {
+                Ok(StatusCode::FORBIDDEN) => recorder.note_refusal(&user, &access),
+                // An update or a patch that made the object: servers ask for this right too.
+                Ok(StatusCode::CREATED) if access.verb != "create" => {
+                    let verb = "create".to_owned();
+                    recorder.note(&user, &Access { verb, ..access }.named(""));
+                }
+                _ => {}
             }
             answer
         }

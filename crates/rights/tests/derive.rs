@@ -132,6 +132,34 @@ async fn the_layer_notes_users_and_refusals() -> Result<(), BoxError> {
     Ok(())
 }
 
+/// A server-side apply may create the object, and then needs both rights.
+#[tokio::test]
+async fn a_patch_that_creates_uses_both_rights() -> Result<(), BoxError> {
+    let recorder = Recorder::new();
+    let service = service_fn(async |request: Request<()>| {
+        let mut response = Response::new(());
+        if request.uri().path().ends_with("new") {
+            *response.status_mut() = StatusCode::CREATED;
+        }
+        Ok::<_, BoxError>(response)
+    });
+    for name in ["old", "new"] {
+        let path = format!("/api/v1/namespaces/a/configmaps/{name}");
+        let request = Request::patch(path).body(())?;
+        recorder.layer("robot").layer(service).oneshot(request).await?;
+    }
+    let rights = recorder.uses().rights();
+    let both = Rule::on(["create", "patch"], [""], ["configmaps"]);
+    assert_eq!(rights.namespaces["a"], [both]);
+    let named = recorder.uses().rights_by_name();
+    let create = Rule::on(["create"], [""], ["configmaps"]);
+    assert!(
+        named.namespaces["a"].contains(&create),
+        "under whatever name: {named:?}"
+    );
+    Ok(())
+}
+
 fn access() -> impl Strategy<Value = Access> {
     let method = prop::sample::select(vec![
         Method::GET,

@@ -199,6 +199,18 @@ impl<K: Cacheable, R> Controller<K, R> {
         self
     }
 
+    /// [`concurrency`](Self::concurrency) for a number that is known when the program is written: `.workers::<2>()`.
+    /// Without any it does not compile:
+    ///
+    /// ```compile_fail,E0080
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # use windlass_runtime::Controller;
+    /// Controller::<ConfigMap>::new("settings").workers::<0>();
+    /// ```
+    pub fn workers<const N: usize>(self) -> Self {
+        self.concurrency(const { NonZeroUsize::new(N).expect("at least one") })
+    }
+
     /// How long one reconcile may take. One that takes longer is dropped at its next await, counted and retried.
     /// Default: as long as it likes.
     pub fn timeout(mut self, limit: Duration) -> Self {
@@ -223,6 +235,13 @@ impl<K: Cacheable, R> Controller<K, R> {
     /// How often an object is retried that fails again and again; then it waits for its next change. Default: for ever.
     pub fn max_retries(mut self, retries: u32) -> Self {
         self.options.queue = self.options.queue.max_retries(retries);
+        self
+    }
+
+    /// Called when an object was retried as often as [`max_retries`](Self::max_retries) allows and failed once more, with the
+    /// number of failures. It must not block. Default: it is logged.
+    pub fn on_dropped(mut self, report: impl Fn(&ObjectKey, u32) + Send + Sync + 'static) -> Self {
+        self.options.queue = self.options.queue.on_dropped(report);
         self
     }
 

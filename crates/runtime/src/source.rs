@@ -13,7 +13,7 @@ use crate::{
     children::Offspring,
     listers::Listers,
     predicate::{Predicate, undeniable},
-    watch::{Role, Watch},
+    watch::{Role, Tap, Watch},
 };
 
 /// How often a wait for a cache says what it waits for.
@@ -90,6 +90,7 @@ where
             dynamic,
             predicate,
             role,
+            tap,
             ..
         } = watch;
         let kind = Some(cache.kind().kind.clone());
@@ -118,7 +119,11 @@ where
             Role::Owned => owners(change, &owner, |_| true),
             Role::Mapped(map) => mapped(change, map),
         };
-        let sieve = Sieve { predicate, anywhere };
+        let sieve = Sieve {
+            predicate,
+            anywhere,
+            tap,
+        };
         let subscription = cache.subscribe();
         let mut handled = subscription.synced();
         Source {
@@ -151,28 +156,34 @@ pub(crate) fn stream(keys: impl Stream<Item = ObjectKey> + Send + 'static) -> De
     })
 }
 
-/// Which changes get through.
-struct Sieve<K> {
+/// Which changes get through, and who sees those.
+struct Sieve<K: Cacheable> {
     predicate: Option<Predicate<K>>,
     anywhere: Option<Anywhere>,
+    tap: Option<Tap<K>>,
 }
 
-impl<K> Sieve<K> {
-    fn passes(&self, change: &Change<K>) -> bool {
+impl<K: Cacheable> Sieve<K> {
+    fn passes(&mut self, change: &Change<K>) -> bool {
         let old = change.old().map(windlass_cache::Stored::meta);
-        self.predicate
+        let passes = self
+            .predicate
             .as_ref()
             .is_none_or(|predicate| predicate.passes(change))
             && self
                 .anywhere
                 .as_ref()
-                .is_none_or(|passes| undeniable(change) || passes(old, change.meta()))
+                .is_none_or(|passes| undeniable(change) || passes(old, change.meta()));
+        if passes && let Some(tap) = &mut self.tap {
+            tap(change);
+        }
+        passes
     }
 }
 
 async fn pump<K: Cacheable>(
     mut subscription: Subscription<K>,
-    sieve: Sieve<K>,
+    mut sieve: Sieve<K>,
     concerns: impl Fn(&Change<K>) -> Vec<ObjectKey>,
     queue: WorkQueue<ObjectKey>,
 ) {

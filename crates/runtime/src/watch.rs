@@ -1,7 +1,7 @@
 //! What a controller wants of one kind: which objects, which of their changes, and whom those concern.
 
 use kube::Resource;
-use windlass_cache::{Cacheable, ObjectKey, Selection, is_cluster_scoped};
+use windlass_cache::{Cacheable, Change, ObjectKey, Selection, is_cluster_scoped};
 
 use crate::predicate::Predicate;
 
@@ -30,6 +30,8 @@ pub struct Watch<K: Cacheable> {
     pub(crate) predicate: Option<Predicate<K>>,
     pub(crate) role: Role<K>,
     pub(crate) cluster_scoped: bool,
+    pub(crate) tap: Option<Tap<K>>,
+    namespaces: Option<Vec<String>>,
     labels: Option<String>,
     fields: Option<String>,
     metadata_only: bool,
@@ -49,6 +51,7 @@ pub(crate) enum Role<K> {
 }
 
 type Map<K> = Box<dyn Fn(&K) -> Vec<ObjectKey> + Send>;
+pub(crate) type Tap<K> = Box<dyn FnMut(&Change<K>) + Send>;
 
 impl<K: Cacheable + Resource<DynamicType: Default>> Watch<K> {
     /// All objects of `K`, to read.
@@ -71,6 +74,8 @@ impl<K: Cacheable> Watch<K> {
             predicate: None,
             role: Role::Read,
             cluster_scoped: is_cluster_scoped::<K>(),
+            tap: None,
+            namespaces: None,
             labels: None,
             fields: None,
             metadata_only: false,
@@ -110,6 +115,23 @@ impl<K: Cacheable> Watch<K> {
         self
     }
 
+    /// Is shown every change of this kind that passes its predicates, before the keys that it concerns are queued: for what
+    /// is to be told of changes, not done about them. It sees the states before and after, and how a deletion became
+    /// known; a reconcile that runs late sees only what is there then.
+    ///
+    /// It must not wait. Of a kind that is only read it sees nothing. Default: nobody looks.
+    pub fn tap(mut self, tap: impl FnMut(&Change<K>) + Send + 'static) -> Self {
+        self.tap = Some(Box::new(tap));
+        self
+    }
+
+    /// Only objects in these namespaces, whatever the [manager](crate::Manager::namespaces) looks at. Says nothing of kinds
+    /// that live outside namespaces. Default: the manager's.
+    pub fn namespaces(mut self, namespaces: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.namespaces = Some(namespaces.into_iter().map(Into::into).collect());
+        self
+    }
+
     /// Only objects whose labels match, in the server's syntax (`app=web,tier!=cache`). The server filters, so what is
     /// not selected costs nothing and cannot be told from what does not exist. Default: all.
     pub fn labels(mut self, selector: impl Into<String>) -> Self {
@@ -131,7 +153,8 @@ impl<K: Cacheable> Watch<K> {
     }
 
     /// Objects of this kind live outside namespaces. Types say so themselves; a dynamic kind does not, and is taken for a
-    /// namespaced one. It matters for the kind that a controller is for: whether its children's owner has a namespace.
+    /// namespaced one. It matters where the manager or the watch looks at some namespaces only, and for the kind that a
+    /// controller is for: whether its children's owner has a namespace.
     pub fn cluster_scoped(mut self) -> Self {
         self.cluster_scoped = true;
         self
@@ -139,7 +162,11 @@ impl<K: Cacheable> Watch<K> {
 
     /// Of what the manager looks at, the part that this wants.
     pub(crate) fn selection(&self, within: &Selection) -> Selection {
-        let mut selection = within.clone();
+        let mut selection = match &self.namespaces {
+            _ if self.cluster_scoped => Selection::all(),
+            Some(namespaces) => Selection::all().namespaces(namespaces),
+            None => within.clone(),
+        };
         if let Some(labels) = &self.labels {
             selection = selection.labels(labels.as_str());
         }
@@ -150,5 +177,32 @@ impl<K: Cacheable> Watch<K> {
             selection = selection.metadata_only();
         }
         selection
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::{Node, Pod};
+    use kube::core::{ApiResource, DynamicObject};
+
+    use super::*;
+
+    #[test]
+    fn a_watch_looks_where_the_manager_does_unless_it_says_where() {
+        let within = Selection::all().namespace("a");
+        let pods = || Watch::<DynamicObject>::dynamic(ApiResource::erase::<Pod>(&()));
+        assert_eq!(pods().selection(&within), within);
+        assert_eq!(
+            pods().namespaces(["b", "c"]).selection(&within),
+            Selection::all().namespaces(["b", "c"])
+        );
+        let nodes = || Watch::<DynamicObject>::dynamic(ApiResource::erase::<Node>(&())).cluster_scoped();
+        assert_eq!(nodes().selection(&within), Selection::all());
+        assert_eq!(nodes().namespaces(["b"]).selection(&within), Selection::all());
+        assert_eq!(
+            Watch::<Node>::new().labels("a=b").selection(&within),
+            Selection::all().labels("a=b"),
+            "the same cache as without a namespace"
+        );
     }
 }

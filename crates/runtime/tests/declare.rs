@@ -124,6 +124,14 @@ impl World {
         Api::namespaced(self.client.clone(), "default")
     }
 
+    /// The events of this reason.
+    async fn told(&self, reason: &str) -> Vec<Event> {
+        let events = Api::<Event>::namespaced(self.client.clone(), "default");
+        let events = events.list(&ListParams::default()).await.expect("a list");
+        let about = |event: &Event| event.reason.as_deref() == Some(reason);
+        events.items.into_iter().filter(about).collect()
+    }
+
     async fn child(&self) -> ConfigMap {
         self.configs().get("child").await.expect("it is there")
     }
@@ -523,12 +531,33 @@ async fn a_child_that_cannot_be_is_a_terminal_error() {
         plan(elsewhere),
         plan(undeclared),
         plan(|_| Desired::new().child(ConfigMap::default())),
+        // It would be read as a part of another child.
+        plan(|_| Desired::new().child(config("child/status", &[]))),
     ] {
         let world = World::new(wants).await;
         assert_eq!((world.outcomes.terminal(), world.outcomes.failed()), (1, 0));
         assert_eq!(world.writes(), Vec::<String>::new());
+        let told = world.told("ErrInvalid").await;
+        assert_eq!(told.len(), 1, "people are told, once");
+        assert_eq!(told[0].type_.as_deref(), Some("Warning"));
         world.stop().await;
     }
+}
+
+/// The server knows which names it takes; what it says is for people, and asked again ever more seldom.
+#[tokio::test(start_paused = true)]
+async fn a_child_that_the_server_refuses_is_told_of() {
+    let world = World::new(plan(|_| Desired::new().child(config("Not_Valid!", &[])))).await;
+    let told = world.told("ErrInvalid").await;
+    let message = told[0].message.as_deref().unwrap_or_default();
+    assert!(message.contains("ConfigMap default/Not_Valid!"), "{message}");
+    assert!(message.contains("lowercase RFC 1123 subdomain"), "{message}");
+    assert_eq!(told.len(), 1);
+    let before = world.outcomes.failed();
+    tokio::time::sleep(Duration::from_hours(1)).await;
+    let tries = world.outcomes.failed() - before;
+    assert!((1..=12).contains(&tries), "{tries} in an hour");
+    world.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -640,12 +669,7 @@ async fn an_event_is_recorded_once_all_is_as_it_should_be() {
         one(&Deployment::default()).event("Synced", "all is there")
     }))
     .await;
-    let events = Api::<Event>::namespaced(world.client.clone(), "default");
-    let events = events.list(&ListParams::default()).await.expect("a list");
-    let told: Vec<_> = events
-        .iter()
-        .filter(|event| event.reason.as_deref() == Some("Synced"))
-        .collect();
+    let told = world.told("Synced").await;
     assert_eq!(told.len(), 1);
     assert_eq!(
         told[0]

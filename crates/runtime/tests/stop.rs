@@ -339,3 +339,63 @@ async fn a_controller_can_be_stopped_and_another_of_its_name_run() {
         assert_eq!(log.lock().len(), runs, "no delayed work outlives its manager");
     }
 }
+
+/// What controllers hand things to is there before them and after them.
+#[tokio::test(start_paused = true)]
+async fn a_service_runs_before_caches_are_complete_and_until_reconciles_have_ended() {
+    let (server, log) = (server(), Log::default());
+    server.uninstall(CONFIG_MAPS);
+    let noted = Arc::clone(&log);
+    let slow = noting(&log, move |_, _| {
+        let noted = Arc::clone(&noted);
+        async move {
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            noted.lock().push("reconciled".to_owned());
+            Ok(Action::done())
+        }
+    });
+    let told = Arc::clone(&log);
+    let manager = Manager::new(server.client())
+        .controller(controller().reconcile(slow))
+        .service("listener", move |ctx| {
+            let told = Arc::clone(&told);
+            async move {
+                told.lock().push("listening".to_owned());
+                ctx.stopping().await;
+                told.lock().push("stopping".to_owned());
+                Ok(())
+            }
+        });
+    let running = Running::start(manager);
+    settle().await;
+    assert_eq!(*log.lock(), ["listening"]);
+    server.install(CONFIG_MAPS);
+    server.put(CONFIG_MAPS, config_map("a", "1"));
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    server.put(CONFIG_MAPS, config_map("b", "1"));
+    settle().await;
+    running.stop().await.expect("it stops when asked");
+    assert_eq!(
+        *log.lock(),
+        ["listening", "a", "reconciled", "b", "reconciled", "stopping"]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_that_fails_stops_the_manager_and_one_that_does_not_stop_is_named() {
+    let server = server();
+    let failing = Manager::new(server.client()).service("listener", |_| async { Err("deaf".into()) });
+    let error = failing.run_until(std::future::pending()).await;
+    assert_eq!(
+        error.expect_err("it failed").to_string(),
+        "task `listener` failed: deaf"
+    );
+    let deaf = Manager::new(server.client()).service("listener", |_| std::future::pending());
+    let running = Running::start(deaf);
+    settle().await;
+    let late = running.stop().await.expect_err("it does not stop");
+    assert!(
+        matches!(&late, ManagerError::Grace { parts, .. } if *parts == ["listener"]),
+        "{late}"
+    );
+}

@@ -22,6 +22,7 @@ use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
 use model::{CONFIG_MAPS, config_map, key};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use windlass_cache::{Change, Stored};
 use windlass_runtime::{Action, Controller, Manager, Predicate, Watch};
 use windlass_workqueue::{Exponential, Priority};
 
@@ -281,17 +282,60 @@ async fn retries_are_limited_and_paced_as_the_author_says() {
     let (server, log) = (server(), Log::default());
     server.put(CONFIG_MAPS, config_map("a", "1"));
     let failing = noting(&log, |_, _| async { Err("never".into()) });
+    let dropped = Arc::new(Mutex::new(Vec::new()));
+    let told = Arc::clone(&dropped);
     let paced = controller()
         .rate_limiter(Exponential::new(Duration::from_secs(1), Duration::from_secs(1)))
         .max_retries(3)
+        .on_dropped(move |key, failures| told.lock().push((key.clone(), failures)))
         .reconcile(failing);
     let (running, outcomes) = run(&server, paced);
     tokio::time::sleep(Duration::from_millis(1500)).await;
     assert_eq!(outcomes.failed(), 2);
+    assert_eq!(*dropped.lock(), []);
     tokio::time::sleep(Duration::from_hours(1)).await;
     assert_eq!(outcomes.failed(), 4);
+    assert_eq!(*dropped.lock(), [(key("a"), 4)]);
     server.put(CONFIG_MAPS, config_map("a", "2"));
     settle().await;
     assert_eq!(outcomes.failed(), 5, "a change begins anew");
+    running.stop().await.expect("it stops when asked");
+}
+
+/// It sees what a reconcile that runs later cannot: each state, and the last one of what is gone.
+#[tokio::test(start_paused = true)]
+async fn a_tap_sees_each_change_before_its_object_is_reconciled() {
+    let (server, log) = (server(), Log::default());
+    server.put(CONFIG_MAPS, config_map("a", "1"));
+    let tapped = Arc::clone(&log);
+    let watch = Watch::<ConfigMap>::new().tap(move |change| {
+        let text = |stored: &Stored<ConfigMap>| {
+            let object = stored.object().expect("it decodes");
+            object.data.as_ref().and_then(|data| data.get("text").cloned())
+        };
+        let (old, new) = (change.old().and_then(text), text(change.stored()));
+        let what = match change {
+            Change::Applied { initial: true, .. } => "initial",
+            Change::Applied { .. } => "applied",
+            Change::Deleted { .. } => "deleted",
+        };
+        let state = |state: Option<String>| state.unwrap_or_default();
+        tapped
+            .lock()
+            .push(format!("{what} {}>{}", state(old), state(new)));
+    });
+    let (running, _) = run(
+        &server,
+        Controller::of("tapped", watch).reconcile(noting(&log, done)),
+    );
+    settle().await;
+    server.put(CONFIG_MAPS, config_map("a", "2"));
+    settle().await;
+    server.delete(CONFIG_MAPS, &key("a"));
+    settle().await;
+    assert_eq!(
+        *log.lock(),
+        ["initial >1", "a", "applied 1>2", "a", "deleted 2>2", "a"]
+    );
     running.stop().await.expect("it stops when asked");
 }

@@ -1,24 +1,61 @@
 //! What a case gets.
 
-use std::sync::Arc;
+use std::{
+    io::Write as _,
+    process::{Command, Stdio},
+    sync::Arc,
+};
 
-use k8s_openapi::NamespaceResourceScope;
-use kube::{Api, Client, Resource};
+use anyhow::{Context as _, bail};
+use k8s_openapi::{
+    NamespaceResourceScope, api::core::v1::Namespace, apimachinery::pkg::apis::meta::v1::OwnerReference,
+};
+use kube::{
+    Api, Client, Resource,
+    api::{ObjectMeta, PostParams},
+};
 use windlass_cluster::Cluster;
 
-/// The shared cluster, and a namespace that is this case's own. The namespace is deleted after the case.
+/// The cluster, and a namespace that is this case's own. The namespace is deleted after the case.
 ///
 /// Cluster-scoped objects are shared with cases that run at the same time: derive their names from
-/// [`Context::namespace`], and make the namespace their owner, so that a cluster that outlives the suite cleans up.
+/// [`Context::namespace`], and make the namespace their [owner](Context::owner), so that a cluster that outlives the suite
+/// cleans up.
 #[derive(Clone)]
 pub struct Context {
     cluster: Arc<Cluster>,
+    /// A part of its namespaces' names.
+    suite: String,
     namespace: String,
+    uid: String,
 }
 
 impl Context {
-    pub(crate) fn new(cluster: Arc<Cluster>, namespace: String) -> Self {
-        Self { cluster, namespace }
+    /// With a new namespace.
+    pub(crate) async fn create(cluster: Arc<Cluster>, suite: &str) -> anyhow::Result<Self> {
+        let namespace = Namespace {
+            metadata: ObjectMeta {
+                generate_name: Some(format!("suite-{suite}-")),
+                ..ObjectMeta::default()
+            },
+            ..Namespace::default()
+        };
+        let created = Api::<Namespace>::all(cluster.client())
+            .create(&PostParams::default(), &namespace)
+            .await
+            .context("cannot create a namespace for the case")?;
+        Ok(Self {
+            cluster,
+            suite: suite.to_owned(),
+            namespace: created.metadata.name.context("the server named no namespace")?,
+            uid: created.metadata.uid.unwrap_or_default(),
+        })
+    }
+
+    /// The same cluster, and one more namespace: for a case that does the same thing again and again from the beginning.
+    /// It is the caller's to delete.
+    pub async fn anew(&self) -> anyhow::Result<Self> {
+        Self::create(Arc::clone(&self.cluster), &self.suite).await
     }
 
     /// The cluster, for example to make users.
@@ -36,11 +73,58 @@ impl Context {
         &self.namespace
     }
 
+    /// The namespace as the owner of what lives outside of namespaces.
+    pub fn owner(&self) -> OwnerReference {
+        OwnerReference {
+            api_version: "v1".to_owned(),
+            kind: "Namespace".to_owned(),
+            name: self.namespace.clone(),
+            uid: self.uid.clone(),
+            ..OwnerReference::default()
+        }
+    }
+
     /// Objects of one kind in this case's namespace, as the administrator.
     pub fn api<K>(&self) -> Api<K>
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType: Default>,
     {
         Api::namespaced(self.client(), &self.namespace)
+    }
+
+    /// Runs `kubectl` as the administrator in this case's namespace, with `input` for its `-f -`. What it prints; if it
+    /// fails, what it complains of.
+    ///
+    /// A paused clock stands still meanwhile: whoever waits for a process does it on a thread of its own.
+    pub async fn kubectl(&self, arguments: &[&str], input: &str) -> anyhow::Result<String> {
+        let home = tempfile::tempdir()?;
+        let mut kubectl = Command::new(windlass_cluster::kubectl()?);
+        kubectl
+            .args(arguments)
+            .args(["--namespace", &self.namespace])
+            .env_clear()
+            // Nothing of the machine's owner plays a part.
+            .env("HOME", home.path())
+            .env("KUBECONFIG", self.cluster.kubeconfig()?)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let input = input.to_owned();
+        let output = tokio::task::spawn_blocking(move || {
+            let mut kubectl = kubectl.spawn()?;
+            if let Some(mut stdin) = kubectl.stdin.take() {
+                // One that reads nothing may be gone before it is written to.
+                stdin.write_all(input.as_bytes()).ok();
+            }
+            kubectl.wait_with_output()
+        });
+        let output = output.await??;
+        if !output.status.success() {
+            bail!(
+                "kubectl {arguments:?}: {}",
+                String::from_utf8_lossy(&output.stderr)
+            );
+        }
+        Ok(String::from_utf8(output.stdout)?)
     }
 }

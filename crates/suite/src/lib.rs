@@ -4,6 +4,8 @@
 //!  Suite ── cases ─┐                         ┌─ embedded ─┐
 //!                  ├──► one trial per pair ──┤  real      ├──► one shared Cluster each, started by the first case
 //!  WINDLASS_BACKENDS ─┘                      └─ existing ─┘         └──► a namespace per case
+//!
+//!  paused: an embedded cluster and a clock per case instead
 //! ```
 //!
 //! A suite is a test target with `harness = false` whose cases get a [`Context`]:
@@ -29,25 +31,55 @@
 //! | `WINDLASS_BACKENDS` | which backends, separated by commas | `embedded,real` |
 //! | `WINDLASS_REQUIRE_REAL` | `1`: a missing control plane fails the real cases, instead of ignoring them | unset |
 //!
+//! # Controllers under test
+//!
+//! A [`World`] is a case's namespace with a [`Wire`] on which controllers work: it notes what they send, refuses what a
+//! test wants to see fail, and breaks at the n-th request. [`at_every_request`] tells a [`Story`] with a death at each of
+//! them. [`Shipped`] gives the controllers exactly the rights of a manifest, and says which of them nobody used.
+//!
 //! The [`Suite`] owns the clusters and the runtime that their clients live on; cases borrow them for as long as they run.
 //! This crate does not know what any suite is about.
 
 mod context;
+mod crash;
+mod role;
+mod running;
+mod sent;
 mod settings;
 mod shared;
+mod snapshot;
 mod suite;
+mod wire;
+mod world;
+
+use std::time::Duration;
 
 pub use context::Context;
+pub use crash::{Story, Told, at_every_request};
+pub use role::Shipped;
+pub use running::Running;
+pub use sent::Sent;
 pub use settings::Target;
+pub use snapshot::Snapshot;
 pub use suite::Suite;
+pub use wire::{Moment, Wire};
+pub use world::{Namespaced, World, install};
+
+/// No step of a case takes nearly so long unless it never comes.
+pub const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Makes a `main` that runs the named functions as a suite. A function that is written but not named here is dead
 /// code, which the compiler reports.
+///
+/// What the suite asks for stands behind its name, as [`Suite`]'s methods: `suite!("foo", paused, nodes(3); …)`.
 #[macro_export]
 macro_rules! suite {
-    ($name:literal; $($case:path),+ $(,)?) => {
+    ($name:literal $(, $option:ident $(($($value:expr),*))?)*; $($case:path),+ $(,)?) => {
         fn main() -> ::std::process::ExitCode {
-            $crate::Suite::new($name)$(.case(stringify!($case), $case))+.run()
+            $crate::Suite::new($name)
+                $(.$option($($($value),*)?))*
+                $(.case(stringify!($case), $case))+
+                .run()
         }
     };
 }

@@ -3,7 +3,7 @@
 use std::{
     panic::{AssertUnwindSafe, resume_unwind},
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -12,10 +12,7 @@ use std::{
 use anyhow::{Context as _, anyhow, bail};
 use futures::{FutureExt, future::LocalBoxFuture};
 use k8s_openapi::api::core::v1::Namespace;
-use kube::{
-    Api,
-    api::{DeleteParams, ObjectMeta, PostParams},
-};
+use kube::{Api, api::DeleteParams};
 use tokio::sync::OnceCell;
 use windlass_cluster::Cluster;
 
@@ -27,6 +24,9 @@ use crate::{
 /// A case that takes longer hangs.
 const CASE_LIMIT: Duration = Duration::from_mins(2);
 
+/// The same on a paused clock, on which hours are nothing.
+const PAUSED_LIMIT: Duration = Duration::from_hours(24);
+
 /// A backend's cluster, which starts with the first case that needs it, and the count of the cases that ran.
 pub(crate) struct Shared {
     pub(crate) target: Target,
@@ -34,6 +34,8 @@ pub(crate) struct Shared {
     settings: Settings,
     /// The start is tried once: all cases share its error as they would share the cluster.
     cluster: OnceCell<Result<Arc<Cluster>, String>>,
+    /// What the clusters of paused cases speak.
+    paused_version: OnceLock<String>,
     ran: AtomicUsize,
 }
 
@@ -49,6 +51,7 @@ impl Shared {
             availability,
             settings: settings.clone(),
             cluster: OnceCell::new(),
+            paused_version: OnceLock::new(),
             ran: AtomicUsize::new(0),
         }
     }
@@ -63,9 +66,9 @@ impl Shared {
             Ok(cluster) => cluster.clone(),
             Err(error) => bail!("no {} cluster: {error}", self.target),
         };
-        let namespaces = Api::<Namespace>::all(cluster.client());
-        let namespace = create_namespace(&namespaces, suite).await?;
-        let context = Context::new(cluster, namespace.clone());
+        let context = Context::create(cluster, suite).await?;
+        let namespaces = Api::<Namespace>::all(context.client());
+        let namespace = context.namespace().to_owned();
         let outcome = AssertUnwindSafe(self.run_alone(case(context)))
             .catch_unwind()
             .await;
@@ -74,6 +77,24 @@ impl Shared {
             Ok(result) => result.and(deleted.map(|_| ()).context("cannot delete the case's namespace")),
             Err(panic) => resume_unwind(panic),
         }
+    }
+
+    /// Runs a case on a cluster of its own, on the paused clock of the runtime that it is called on.
+    pub(crate) async fn run_paused(
+        &self,
+        suite: &str,
+        case: impl FnOnce(Context) -> LocalBoxFuture<'static, anyhow::Result<()>>,
+    ) -> anyhow::Result<()> {
+        let cluster = Arc::new(self.settings.embedded.clone().start().await?);
+        self.paused_version.get_or_init(|| cluster.version().to_owned());
+        let context = Context::create(Arc::clone(&cluster), suite).await?;
+        self.ran.fetch_add(1, Ordering::Relaxed);
+        let outcome = tokio::time::timeout(PAUSED_LIMIT, case(context)).await;
+        // A case that kept its context keeps the cluster; then it ends with the runtime.
+        if let Some(cluster) = Arc::into_inner(cluster) {
+            cluster.stop().await;
+        }
+        outcome.map_err(|_| anyhow!("the case waits for something that does not come"))?
     }
 
     /// Runs a case that brings its own clusters.
@@ -96,7 +117,10 @@ impl Shared {
             }
             (Availability::Ready, Some(Ok(cluster))) => format!("kube-apiserver {}", cluster.version()),
             (Availability::Ready, Some(Err(_))) => "did not start".to_owned(),
-            (Availability::Ready, None) => "no shared cluster needed".to_owned(),
+            (Availability::Ready, None) => self.paused_version.get().map_or_else(
+                || "no shared cluster needed".to_owned(),
+                |version| format!("paused clocks, in this process, speaking {version}"),
+            ),
         };
         format!("{} on {} ({what})", self.ran.load(Ordering::Relaxed), self.target)
     }
@@ -118,20 +142,4 @@ impl Shared {
         };
         cluster.map(Arc::new).map_err(|error| error.to_string())
     }
-}
-
-async fn create_namespace(namespaces: &Api<Namespace>, suite: &str) -> anyhow::Result<String> {
-    let metadata = ObjectMeta {
-        generate_name: Some(format!("suite-{suite}-")),
-        ..ObjectMeta::default()
-    };
-    let namespace = Namespace {
-        metadata,
-        ..Namespace::default()
-    };
-    let created = namespaces
-        .create(&PostParams::default(), &namespace)
-        .await
-        .context("cannot create a namespace for the case")?;
-    created.metadata.name.context("the server named no namespace")
 }

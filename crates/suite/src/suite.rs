@@ -4,7 +4,7 @@ use std::{process::ExitCode, sync::Arc};
 
 use futures::{FutureExt, future::LocalBoxFuture};
 use libtest_mimic::{Arguments, Completion, Conclusion, Failed, Trial};
-use tokio::runtime::{Handle, Runtime};
+use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::{
     Context, Target,
@@ -17,6 +17,8 @@ use crate::{
 pub struct Suite {
     name: &'static str,
     controllers: bool,
+    nodes: usize,
+    paused: bool,
     missing: Option<String>,
     cases: Vec<Case>,
 }
@@ -40,6 +42,8 @@ impl Suite {
         Self {
             name,
             controllers: false,
+            nodes: 0,
+            paused: false,
             missing: None,
             cases: Vec::new(),
         }
@@ -48,6 +52,23 @@ impl Suite {
     /// The cases need the built-in controllers (garbage collection, namespaces, Deployments, …). Default: only the API.
     pub fn controllers(mut self) -> Self {
         self.controllers = true;
+        self
+    }
+
+    /// An embedded cluster also has so many simulated nodes, with which pods run. Implies [`controllers`](Self::controllers).
+    /// On other clusters nobody runs pods but those who do it there: a case asks `ctx.cluster().nodes()`. Default: none.
+    pub fn nodes(mut self, nodes: usize) -> Self {
+        self.nodes = nodes;
+        self.controllers()
+    }
+
+    /// On the embedded backend each case has a cluster and a paused clock of its own, on one thread: whoever waits waits no
+    /// longer than it takes the others to do what they can, and a backoff of minutes is over at once, and exact. Other
+    /// backends are as without it. Default: one cluster for all cases, and the clock on the wall.
+    ///
+    /// What waits for another process must say so, since time flies meanwhile: see [`Context::kubectl`].
+    pub fn paused(mut self) -> Self {
+        self.paused = true;
         self
     }
 
@@ -103,6 +124,9 @@ impl Suite {
             settings.embedded = settings.embedded.controllers();
             settings.real = settings.real.controllers();
         }
+        if self.nodes > 0 {
+            settings.embedded = settings.embedded.nodes(self.nodes);
+        }
         let runtime = Runtime::new().expect("the operating system gives us threads and a poller");
         let concerned = settings
             .targets
@@ -113,8 +137,12 @@ impl Suite {
             .collect();
         let mut trials = Vec::new();
         for backend in &backends {
+            let clock = match backend.target {
+                Target::Embedded if self.paused => Clock::Paused,
+                _ => Clock::OnTheWall(runtime.handle().clone()),
+            };
             for case in &self.cases {
-                trials.extend(trial(self.name, case, backend, runtime.handle()));
+                trials.extend(trial(self.name, case, backend, &clock));
             }
         }
         let conclusion = libtest_mimic::run(args, trials);
@@ -140,8 +168,17 @@ impl Case {
     }
 }
 
+/// Which time a case lives in.
+#[derive(Clone)]
+enum Clock {
+    /// Everybody's, on the runtime that the shared cluster lives on.
+    OnTheWall(Handle),
+    /// Its own, which stands still while anybody has something to do.
+    Paused,
+}
+
 /// One case on one backend, if it belongs there.
-fn trial(suite: &'static str, case: &Case, backend: &Arc<Shared>, runtime: &Handle) -> Option<Trial> {
+fn trial(suite: &'static str, case: &Case, backend: &Arc<Shared>, clock: &Clock) -> Option<Trial> {
     if !case.belongs_on(backend.target) {
         return None;
     }
@@ -154,22 +191,46 @@ fn trial(suite: &'static str, case: &Case, backend: &Arc<Shared>, runtime: &Hand
             }))
         }
         Availability::Ready => {
-            let (body, backend, runtime) = (case.body.clone(), backend.clone(), runtime.clone());
+            let (body, backend, clock) = (case.body.clone(), backend.clone(), clock.clone());
             Some(Trial::test(name, move || {
-                let outcome = runtime.block_on(async {
-                    match body {
-                        Body::Everywhere(case) => backend.run(suite, |context| case(context)).await,
-                        Body::Alone(_, case) => backend.run_alone(case()).await,
+                let outcome = match (body, clock) {
+                    (Body::Everywhere(case), Clock::OnTheWall(runtime)) => {
+                        runtime.block_on(backend.run(suite, |context| case(context)))
                     }
-                });
+                    (Body::Everywhere(case), Clock::Paused) => {
+                        paused().block_on(backend.run_paused(suite, |context| case(context)))
+                    }
+                    (Body::Alone(_, case), Clock::OnTheWall(runtime)) => {
+                        runtime.block_on(async { backend.run_alone(case()).await })
+                    }
+                    (Body::Alone(_, case), Clock::Paused) => {
+                        paused().block_on(async { backend.run_alone(case()).await })
+                    }
+                };
                 outcome.map_err(|error| Failed::from(format!("{error:?}")))
             }))
         }
     }
 }
 
+fn paused() -> Runtime {
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build();
+    runtime.expect("the operating system gives us a poller")
+}
+
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+    use kube::{
+        Api,
+        api::{ListParams, ObjectMeta, PostParams},
+    };
+    use tokio::time::Instant;
     use windlass_cluster::Cluster;
 
     use super::*;
@@ -272,5 +333,65 @@ mod tests {
             summary,
             "suite example: ran 3 on existing (no shared cluster needed)"
         );
+    }
+
+    #[test]
+    fn a_paused_case_has_a_clock_and_a_cluster_of_its_own() {
+        let alone = |ctx: Context| async move {
+            let before = Instant::now();
+            tokio::time::sleep(Duration::from_hours(3)).await;
+            assert_eq!(before.elapsed().as_secs(), 3 * 60 * 60);
+            let config = ConfigMap {
+                metadata: ObjectMeta {
+                    name: Some("mine".to_owned()),
+                    ..ObjectMeta::default()
+                },
+                ..ConfigMap::default()
+            };
+            ctx.api().create(&PostParams::default(), &config).await?;
+            let everywhere = Api::<ConfigMap>::all(ctx.client())
+                .list(&ListParams::default())
+                .await?;
+            assert_eq!(everywhere.items.len(), 1);
+            anyhow::Ok(())
+        };
+        let suite = Suite::new("example")
+            .paused()
+            .case("one", alone)
+            .case("other", alone);
+        let began = std::time::Instant::now();
+        let (conclusion, summary) = suite.execute(&silent(), without_assets(false, vec![Target::Embedded]));
+        assert_eq!((conclusion.num_passed, conclusion.num_failed), (2, 0));
+        assert!(began.elapsed() < Duration::from_mins(1));
+        assert!(
+            summary
+                .starts_with("suite example: ran 2 on embedded (paused clocks, in this process, speaking v"),
+            "{summary}"
+        );
+    }
+
+    #[test]
+    fn a_paused_case_that_waits_for_what_never_comes_fails_at_once() {
+        let suite = Suite::new("example")
+            .paused()
+            .case("waits", |_| std::future::pending())
+            .case("panics", |_| async { panic!("as it should") });
+        let (conclusion, _) = suite.execute(&silent(), without_assets(false, vec![Target::Embedded]));
+        assert_eq!((conclusion.num_passed, conclusion.num_failed), (0, 2));
+    }
+
+    #[test]
+    fn a_suite_may_ask_for_nodes() {
+        let suite = Suite::new("example")
+            .paused()
+            .nodes(2)
+            .case("nodes", |ctx| async move {
+                let nodes = ctx.cluster().nodes().expect("it is embedded and has controllers");
+                assert_eq!(nodes.names().len(), 2);
+                Api::<Namespace>::all(ctx.client()).get(ctx.namespace()).await?;
+                Ok(())
+            });
+        let (conclusion, _) = suite.execute(&silent(), without_assets(false, vec![Target::Embedded]));
+        assert_eq!((conclusion.num_passed, conclusion.num_failed), (1, 0));
     }
 }

@@ -20,7 +20,7 @@ use crate::{
     error::Error,
     listers::Listers,
     reconcile::World,
-    writer::{Applied, Apply, Writer},
+    writer::{Applied, Apply, Writer, is_path_segment},
 };
 
 /// The label that says which controller made a child, beside the owner reference that says for whom.
@@ -197,8 +197,15 @@ impl<K: Cacheable + Resource<DynamicType: Clone + Send + Sync> + Serialize> Pare
         });
         let own = self.key.namespace();
         let metadata = &mut wanted.metadata;
-        if metadata.name.as_deref().is_none_or(str::is_empty) {
+        let name = metadata.name.as_deref().unwrap_or_default();
+        if name.is_empty() {
             return Err(Error::terminal(ChildError::Nameless { kind: kind.clone() }));
+        }
+        if !is_path_segment(name) {
+            return Err(Error::terminal(ChildError::Misnamed {
+                kind: kind.clone(),
+                name: name.to_owned(),
+            }));
         }
         metadata.namespace = match metadata.namespace.take() {
             _ if child.cluster_scoped => None,

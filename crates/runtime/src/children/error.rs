@@ -40,6 +40,14 @@ pub enum ChildError {
         /// The child's kind.
         kind: KindName,
     },
+    /// A name that is no part of a path: the request would be about something else.
+    #[error("`{name}` cannot be the name of a {}: it must be letters, digits, `-` and `.`", kind.kind)]
+    Misnamed {
+        /// The child's kind.
+        kind: KindName,
+        /// What it should be called.
+        name: String,
+    },
     /// The author's type does not serialise.
     #[error("{what} does not serialise: {cause}")]
     Unserialisable {

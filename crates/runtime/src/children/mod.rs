@@ -6,6 +6,7 @@
 //!            apply what differs ◄── compare ┤        (child)
 //!            delete what is not wanted ◄────┤        (brood)
 //!            write the status if it differs ┘        (status)
+//!            tell people what they must put right    (tell)
 //! ```
 //!
 //! What is a child of an object is known by two marks on it, never by its name or shape: an owner reference with the
@@ -21,6 +22,7 @@ mod desired;
 mod error;
 mod memory;
 mod status;
+mod tell;
 
 use std::{future::Future, sync::Arc};
 
@@ -54,7 +56,8 @@ use crate::{
 /// not being deleted; children of those that are gone go by their owner references.
 pub trait Declarative<K>: Send + Sync + 'static {
     /// The children and the status that the object should have. An error, also a panic, means: again, after a backoff
-    /// that grows, and nothing is changed meanwhile.
+    /// that grows, and nothing is changed meanwhile. What is [terminal](Error::terminal) waits for the object to change, and
+    /// is told as a warning about it.
     fn desired(&self, object: Arc<K>, ctx: Context) -> impl Future<Output = Result<Desired, Error>> + Send;
 }
 
@@ -143,7 +146,6 @@ where
                 .add_finalizer(&bare(&*object), finalizer)
                 .await?;
         }
-        let desired = self.declarative.desired(Arc::clone(&object), ctx.clone()).await?;
         let parent = Parent {
             object: &*object,
             kind: &self.kind,
@@ -151,7 +153,11 @@ where
             ctx: &ctx,
             memory: &self.memory,
         };
-        parent.bring_about(desired).await
+        let brought_about = async {
+            let desired = self.declarative.desired(Arc::clone(&object), ctx.clone()).await?;
+            parent.bring_about(desired).await
+        };
+        brought_about.await.inspect_err(|error| parent.tell(error))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Runs controllers together: one client, one set of caches, one election, one stop.
 
 mod run;
+mod signals;
 mod task;
 
 use std::{future::Future, io, time::Duration};
@@ -27,12 +28,12 @@ const GRACE: Duration = Duration::from_secs(30);
 
 /// Runs controllers on one shared set of caches until it is told to stop.
 ///
-/// It starts in this order: the listener; the CRDs, if it is to [install](Self::install) any; the caches; when they are
-/// complete, [tasks](Self::task) and the [election](Self::elect); and the controllers' workers, with an election when this
-/// process leads.
+/// It starts in this order: the listener; the CRDs, if it is to [install](Self::install) any; [services](Self::service) and
+/// the caches; when those are complete, [tasks](Self::task) and the [election](Self::elect); and the controllers' workers,
+/// with an election when this process leads.
 ///
-/// On stop no new reconcile starts, and running ones and tasks have the [grace period](Self::grace) to finish; then events
-/// that wait are written, the lease is given back, the caches end, and the listener last. Every task is gone before `run`
+/// On stop no new reconcile starts, and running ones and tasks, and after them services, have the [grace
+/// period](Self::grace) to finish; then events that wait are written, the lease is given back, the caches end, and the listener last. Every task is gone before `run`
 /// returns. A part that fails stops the others and is the error.
 ///
 /// ```no_run
@@ -176,6 +177,18 @@ impl Manager {
         Fut: Future<Output = Result<(), Error>> + Send + 'static,
     {
         self.tasks.push(Task::new(name.into(), Scope::Leader, task));
+        self
+    }
+
+    /// Also runs this, on every replica, from the start, whether or not caches are complete: for what controllers and tasks
+    /// hand things to. It is told to stop when all of them have ended, and has what is left of the grace period then. One
+    /// that fails stops the manager.
+    pub fn service<F, Fut>(mut self, name: impl Into<String>, service: F) -> Self
+    where
+        F: Fn(TaskContext) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<(), Error>> + Send + 'static,
+    {
+        self.tasks.push(Task::new(name.into(), Scope::Service, service));
         self
     }
 

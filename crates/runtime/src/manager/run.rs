@@ -11,15 +11,15 @@ use std::{
 use futures::future::{Either, join_all, select};
 use kube::Client;
 use tokio::{
-    signal::unix::{Signal, SignalKind, signal},
     sync::oneshot,
     task::{Id, JoinError, JoinSet},
-    time::timeout,
+    time::{Instant, timeout_at},
 };
 use windlass_cache::{Caches, Selection};
 
 use super::{
     Manager, ManagerError, TaskContext,
+    signals::Signals,
     task::{Scope, Task},
 };
 use crate::{
@@ -128,28 +128,6 @@ impl Manager {
             outcome
         };
         futures::join!(running, serving).0
-    }
-}
-
-/// SIGTERM and SIGINT.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Signals {
-    fn new() -> std::io::Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-        })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
     }
 }
 
@@ -296,6 +274,8 @@ impl Running<'_> {
             }
         }
         let (switch, stop) = Stop::new();
+        // Services end when controllers and tasks have.
+        let (service_switch, service_stop) = Stop::new();
         // What must outlive the work: the lease, and the means to tell of it.
         let (over, work_over) = Stop::new();
         let (recorder, events) = events::channel(self.client.clone(), "windlass");
@@ -303,29 +283,13 @@ impl Running<'_> {
         let terms = election.as_ref().map_or_else(Terms::endless, |election| {
             Terms::elected(election.status().subscribe(), election.fence())
         });
-        let mut parts = Parts::default();
-        for Prepared {
-            name,
-            led,
-            board,
-            run,
-        } in controllers
-        {
-            let env = Env {
-                caches: self.caches.clone(),
-                selection: self.selection.clone(),
-                terms: if led { terms.clone() } else { Terms::endless() },
-                stop: stop.clone(),
-                recorder: recorder.clone(),
-                metrics: self.metrics.clone(),
-                board,
-            };
-            let (ended, controller) = (run(env), name.clone());
-            parts.spawn(name, async move {
-                ended
-                    .await
-                    .map_err(|cause| ManagerError::Controller { controller, cause })
-            });
+        let (mut serving, mut parts) = (Parts::default(), Parts::default());
+        let (services, tasks): (Vec<_>, _) = tasks.into_iter().partition(Task::is_service);
+        for service in services {
+            self.start(service, &mut serving, &terms, &service_stop, &recorder);
+        }
+        for controller in controllers {
+            self.control(controller, &mut parts, &terms, &stop, &recorder);
         }
         let (tell, told) = oneshot::channel();
         let electing = async {
@@ -362,6 +326,10 @@ impl Running<'_> {
                         outcome = ended;
                         break;
                     },
+                    ended = serving.ended() => if ended.is_err() {
+                        outcome = ended;
+                        break;
+                    },
                     () = &mut ready, if tasks.is_some() => {
                         for task in tasks.take().into_iter().flatten() {
                             self.start(task, &mut parts, &terms, &stop, &recorder);
@@ -370,9 +338,11 @@ impl Running<'_> {
                 }
             }
             // The first failure is the cause; later ones may be its consequence.
-            let finished = self.finish(&mut parts, &switch).await;
+            let end = Instant::now() + self.grace;
+            outcome = outcome.and(self.finish(&mut parts, &switch, end).await);
+            outcome = outcome.and(self.finish(&mut serving, &service_switch, end).await);
             over.throw(Phase::Finishing);
-            outcome.and(finished)
+            outcome
         };
         let mut ended = work_over.clone();
         let writing = events.run_until(async move { ended.requested().await });
@@ -381,13 +351,43 @@ impl Running<'_> {
         outcome
     }
 
+    fn control(
+        &self,
+        controller: Prepared,
+        parts: &mut Parts,
+        terms: &Terms,
+        stop: &Stop,
+        recorder: &Recorder,
+    ) {
+        let env = Env {
+            caches: self.caches.clone(),
+            selection: self.selection.clone(),
+            terms: if controller.led {
+                terms.clone()
+            } else {
+                Terms::endless()
+            },
+            stop: stop.clone(),
+            recorder: recorder.clone(),
+            metrics: self.metrics.clone(),
+            board: controller.board,
+        };
+        let (ended, name) = ((controller.run)(env), controller.name);
+        let controller = name.clone();
+        parts.spawn(name, async move {
+            ended
+                .await
+                .map_err(|cause| ManagerError::Controller { controller, cause })
+        });
+    }
+
     /// Returns when the caches of all controllers are complete.
     async fn ready(&self) {
         join_all(self.boards.values().map(|board| board.ready())).await;
     }
 
-    /// Lets everything end by itself within the grace period, then ends it.
-    async fn finish(&self, parts: &mut Parts, switch: &Switch) -> Result<(), ManagerError> {
+    /// Lets everything end by itself until the end of the grace period, then ends it.
+    async fn finish(&self, parts: &mut Parts, switch: &Switch, end: Instant) -> Result<(), ManagerError> {
         switch.throw(Phase::Finishing);
         let mut outcome = Ok(());
         let finished = async {
@@ -396,7 +396,7 @@ impl Running<'_> {
                 outcome = std::mem::replace(&mut outcome, Ok(())).and(ended);
             }
         };
-        if timeout(self.grace, finished).await.is_ok() {
+        if timeout_at(end, finished).await.is_ok() {
             return outcome;
         }
         let late = ManagerError::Grace {
@@ -415,7 +415,7 @@ impl Running<'_> {
         let Task { name, scope, start } = task;
         let terms = match scope {
             Scope::Leader => terms.clone(),
-            Scope::Replica => Terms::endless(),
+            Scope::Replica | Scope::Service => Terms::endless(),
         };
         let (caches, recorder) = (self.caches.clone(), recorder.source(&name));
         let start = move |term: &Term, stop: Stop| {

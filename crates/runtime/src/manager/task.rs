@@ -54,6 +54,8 @@ impl TaskContext {
 pub(super) enum Scope {
     Replica,
     Leader,
+    /// On every replica, from before the caches are complete until the others have ended.
+    Service,
 }
 
 pub(super) struct Task {
@@ -73,5 +75,9 @@ impl Task {
             scope,
             start: Arc::new(move |ctx| Box::pin(task(ctx))),
         }
+    }
+
+    pub(super) fn is_service(&self) -> bool {
+        self.scope == Scope::Service
     }
 }

@@ -36,6 +36,9 @@ pub enum Refusal {
     /// The object must be named to be found.
     #[error("it has no name: set metadata.name")]
     NoName,
+    /// Put into a path, the name would mean something else.
+    #[error("its name is not one: it must be letters, digits, `-` and `.`")]
+    BadName,
     /// Its kind lives in namespaces.
     #[error("it has no namespace: set metadata.namespace")]
     NoNamespace,
@@ -60,7 +63,7 @@ pub enum Refusal {
 }
 
 impl WriteError {
-    pub(super) fn new(verb: &'static str, kind: String, key: ObjectKey, why: WriteErrorKind) -> Self {
+    pub(crate) fn new(verb: &'static str, kind: String, key: ObjectKey, why: WriteErrorKind) -> Self {
         Self(Box::new(Inner { verb, kind, key, why }))
     }
 
@@ -106,6 +109,13 @@ impl WriteError {
             status.code == 422 && causes.into_iter().any(|cause| cause.field == "metadata.uid")
         };
         self.status().is_some_and(immutable)
+    }
+
+    /// The namespace is going, and takes nothing new.
+    pub fn is_namespace_terminating(&self) -> bool {
+        let details = self.status().and_then(|status| status.details.as_ref());
+        let mut causes = details.into_iter().flat_map(|details| &details.causes);
+        causes.any(|cause| cause.reason == "NamespaceTerminating")
     }
 
     /// How long the server asks to wait before the next attempt.

@@ -285,6 +285,9 @@ impl Target {
         if self.key.name().is_empty() {
             return Err(self.refuse(Refusal::NoName));
         }
+        if !is_path_segment(self.key.name()) {
+            return Err(self.refuse(Refusal::BadName));
+        }
         self.collection()
     }
 
@@ -308,6 +311,41 @@ impl Target {
     }
 }
 
+/// Whether a name stands in a path for nothing but itself. Names come from people, by way of specs: `web/scale` or `web?x` would
+/// be a request about something else. Which names a kind takes, the server knows.
+pub(crate) fn is_path_segment(name: &str) -> bool {
+    // What RFC 3986 allows in a segment, without escapes.
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@".contains(&byte);
+    !matches!(name, "" | "." | "..") && name.bytes().all(plain)
+}
+
 fn bytes(body: &Value) -> Vec<u8> {
     body.to_string().into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_means_itself_is_put_into_a_path() {
+        for name in ["web", "a.b-c", "system:node", "Not_Valid!"] {
+            assert!(is_path_segment(name), "{name}");
+        }
+        for name in [
+            "",
+            ".",
+            "..",
+            "a/b",
+            "web/status",
+            "a?b",
+            "a#b",
+            "a%2Fb",
+            "a b",
+            "ä",
+            "a\n",
+        ] {
+            assert!(!is_path_segment(name), "{name}");
+        }
+    }
 }

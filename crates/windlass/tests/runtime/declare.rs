@@ -8,11 +8,11 @@ use windlass::{
     prelude::*,
     runtime::CONTROLLER,
 };
-use windlass_suite::Context as Case;
+use windlass_suite::{Context as Case, Running};
 
 use crate::{
     garden::{Garden, desired, gardener, gardens},
-    world::{Running, World},
+    world::World,
 };
 
 pub(crate) async fn children_are_made_for_their_owner_and_then_nothing_is_written(
@@ -50,9 +50,9 @@ pub(crate) async fn children_are_made_for_their_owner_and_then_nothing_is_writte
     assert_eq!(
         world.writes("kitchen"),
         [
-            "PATCH configmaps/kitchen-herbs",
-            "PATCH configmaps/kitchen-roots",
-            "PATCH gardens/kitchen/status"
+            "patch configmaps/kitchen-herbs",
+            "patch configmaps/kitchen-roots",
+            "patch gardens/kitchen/status"
         ]
     );
 
@@ -155,7 +155,7 @@ pub(crate) async fn drift_is_put_right_and_what_others_add_stays(case: Case) -> 
         .await?;
     assert_eq!(said(&repaired, "note").as_deref(), Some("theirs"));
     world.settle().await?;
-    assert_eq!(world.writes("kitchen"), ["PATCH configmaps/kitchen-herbs"]);
+    assert_eq!(world.writes("kitchen"), ["patch configmaps/kitchen-herbs"]);
 
     case.api::<ConfigMap>()
         .delete("kitchen-herbs", &DeleteParams::default())

@@ -8,11 +8,11 @@ use windlass::{
     prelude::*,
     runtime::{ElectionConfig, Epoch},
 };
-use windlass_suite::Context as Case;
+use windlass_suite::{Context as Case, DEADLINE, Running};
 
 use crate::{
     garden::Garden,
-    world::{DEADLINE, Running, World, lock},
+    world::{World, lock},
 };
 
 /// Who reconciled what, in which term.

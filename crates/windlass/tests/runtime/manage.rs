@@ -22,11 +22,11 @@ use windlass::{
     prelude::*,
     runtime::{Evicted, Install, InstallError, Writer},
 };
-use windlass_suite::Context as Case;
+use windlass_suite::{Context as Case, DEADLINE, Running};
 
 use crate::{
     garden::{Garden, gardener},
-    world::{DEADLINE, Running, World},
+    world::World,
 };
 
 /// A kind of this case's own, in these versions; the last is stored.

@@ -10,11 +10,11 @@ use windlass::{
     },
     prelude::*,
 };
-use windlass_suite::Context as Case;
+use windlass_suite::{Context as Case, DEADLINE, Running};
 
 use crate::{
     garden::Garden,
-    world::{Running, World, lock},
+    world::{World, lock},
 };
 
 async fn walk(request: Request, ctx: Context) -> Result<Action, Error> {
@@ -91,7 +91,7 @@ pub(crate) async fn only_changes_that_pass_a_predicate_trigger_and_deletions_alw
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        anyhow::Ok(tokio::time::timeout(crate::world::DEADLINE, seen).await?)
+        anyhow::Ok(tokio::time::timeout(DEADLINE, seen).await?)
     };
     world.garden("kitchen", &["herbs"]).await?;
     marked("first").await?;
