@@ -24,7 +24,7 @@ use windlass::{
 use windlass_cluster::Cluster;
 
 /// No step takes nearly so long unless it never comes.
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_mins(1);
 
 struct Stage {
     cluster: Cluster,
