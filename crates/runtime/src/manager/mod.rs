@@ -1,5 +1,6 @@
 //! Runs controllers together: one client, one set of caches, one election, one stop.
 
+mod parts;
 mod run;
 mod signals;
 mod task;
