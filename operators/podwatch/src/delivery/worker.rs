@@ -34,6 +34,7 @@ pub(super) struct Worker {
     keeper: Arc<Keeper>,
     pace: Pace<Target>,
     told: Option<Instant>,
+    refusal_told: Option<Instant>,
 }
 
 impl Worker {
@@ -45,6 +46,7 @@ impl Worker {
             keeper,
             pace,
             told: None,
+            refusal_told: None,
         }
     }
 
@@ -109,7 +111,10 @@ impl Worker {
                 Err(Trouble::Refused { why }) => {
                     self.lane.counts.refused();
                     self.lane.given_up(&taken, &notice);
-                    tracing::warn!(sink = %self.lane.name, object = %notice.key, "the sink refused a notice: it {why}");
+                    if is_due(&mut self.refusal_told) {
+                        let refused = self.lane.figures().refused;
+                        tracing::warn!(sink = %self.lane.name, object = %notice.key, refused, "the sink refused a notice: it {why}");
+                    }
                 }
                 Err(trouble) => {
                     self.pace.failed(&taken, &trouble);
@@ -158,10 +163,18 @@ impl Worker {
 
     /// Tells people, but not of every attempt.
     fn complain(&mut self, why: &str) {
-        if self.told.is_none_or(|told| told.elapsed() >= TELL_AGAIN) {
-            self.told = Some(Instant::now());
+        if is_due(&mut self.told) {
             let (waiting, _) = self.lane.backlog();
             tracing::warn!(sink = %self.lane.name, waiting, "the sink cannot be delivered to, and is tried again: {why}");
         }
     }
+}
+
+/// Whether something is to be told again; then it counts as told.
+fn is_due(told: &mut Option<Instant>) -> bool {
+    let is_due = told.is_none_or(|told| told.elapsed() >= TELL_AGAIN);
+    if is_due {
+        *told = Some(Instant::now());
+    }
+    is_due
 }

@@ -18,7 +18,6 @@ use crate::delivery::{Limits, Rate};
 pub const SINK_HELP: &str = "\
 stdout                 a line of text for each notice
 stdout:diff            the same, and what changed
-stdout:sync            `Sync/Add/Update for Pod NAME`, or `Pod NAMESPACE/NAME does not exist anymore`
 stdout:json            a line of JSON for each notice
 file:PATH              lines of JSON, appended to a file
 webhook:URL            CloudEvents, sent with POST to an address with http:// or https://
@@ -224,7 +223,6 @@ fn stdout(shape: &str) -> Result<SinkSpec, SpecError> {
     let shape = match shape {
         "" | "text" => Shape::Text,
         "diff" => Shape::Diff,
-        "sync" => Shape::Sync,
         "json" => Shape::Json,
         _ => return Err(SpecError::Kind(format!("stdout:{shape}"))),
     };

@@ -19,8 +19,6 @@ pub enum Shape {
     Text,
     /// The same, and what changed.
     Diff,
-    /// In the words of client-go's example: `Sync/Add/Update for Pod web`, `Pod default/web does not exist anymore`.
-    Sync,
     /// JSON, one object a line.
     Json,
 }
@@ -61,7 +59,6 @@ impl Sink for Stream {
         let line = match self.shape {
             Shape::Text => text::line(notice, false, self.coloured),
             Shape::Diff => text::line(notice, true, self.coloured),
-            Shape::Sync => text::sync(notice),
             Shape::Json => form::line(notice),
         };
         let to = Arc::clone(&self.to);

@@ -12,16 +12,6 @@ const MOST_CHANGES: usize = 6;
 /// A value is cut after so many characters.
 const LONGEST_VALUE: usize = 60;
 
-/// One line with its end, in the words of client-go's example.
-pub(super) fn sync(notice: &Notice) -> Vec<u8> {
-    let (kind, key) = (&notice.kind.kind, &notice.key);
-    match notice.what {
-        What::Deleted => format!("{kind} {key} does not exist anymore\n"),
-        _ => format!("Sync/Add/Update for {kind} {}\n", key.name()),
-    }
-    .into_bytes()
-}
-
 /// One line with its end: when, what, which object, and what changed if that is asked for.
 pub(super) fn line(notice: &Notice, diff: bool, coloured: bool) -> Vec<u8> {
     let (colour, plain) = match (coloured, notice.what) {
@@ -113,14 +103,6 @@ mod tests {
         );
         let coloured = String::from_utf8(line(&gone, true, true)).expect("text");
         assert!(coloured.contains("\x1b[31mdeleted\x1b[0m"), "{coloured}");
-    }
-
-    #[test]
-    fn the_example_of_client_go_has_its_words() {
-        let words = |what| String::from_utf8(sync(&pod("web", "u1", 7).what(what).build())).expect("text");
-        assert_eq!(words(What::Synced), "Sync/Add/Update for Pod web\n");
-        assert_eq!(words(What::Updated), "Sync/Add/Update for Pod web\n");
-        assert_eq!(words(What::Deleted), "Pod default/web does not exist anymore\n");
     }
 
     #[test]
