@@ -1,6 +1,6 @@
 //! Any kind, and what is told of it.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use http::StatusCode;
 use windlass::{
@@ -18,7 +18,7 @@ use windlass::{
     },
     prelude::{Client, ObjectKey, Resource, ResourceExt, from_value, json},
 };
-use windlass_podwatch::{Kind, KindRef, REDACTED, Scope, What, Wishes, journal::Journal, resolve};
+use windlass_podwatch::{Kind, KindRef, Notice, REDACTED, Scope, What, Wishes, journal::Journal, resolve};
 use windlass_suite::{Context as Case, Shipped, World, install};
 
 use crate::{
@@ -362,7 +362,19 @@ pub(crate) async fn what_happens_while_it_is_away_is_told_when_it_is_back(case: 
     again.hears_of(What::Added, "last").await?;
     running.stop().await?;
     assert_eq!(again.words().len(), 1, "{:#?}", again.words());
-    Ok(())
+
+    // Where nothing is left, the ends are told nevertheless.
+    let all = ["same", "changed", "replaced", "new", "last"];
+    for name in all {
+        world.delete::<ConfigMap>(name).await?;
+        world.wait_gone::<ConfigMap>(name).await?;
+    }
+    let end = Ear::default();
+    let running = start(&end)?;
+    end.wait(|heard| heard.len() == all.len()).await?;
+    let is_end = |notice: &Arc<Notice>| notice.what == What::Deleted && notice.inferred;
+    assert!(end.heard().iter().all(is_end), "{:#?}", end.words());
+    running.stop().await
 }
 
 /// What must not get out.
