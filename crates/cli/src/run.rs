@@ -62,7 +62,8 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         crate::refuse("run", ErrorKind::ValueValidation, &mistake);
     }
     options.install |= arguments.embedded;
-    options.init_logging()?;
+    // What is wrong with it is told before anything starts.
+    options.logging.filter()?;
     let mut signals = Signals::new()?;
     let program = program(&names);
     let fill = |manager: Manager| {
@@ -70,6 +71,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         catalogue::add(manager.install(install), &names)
     };
     if !arguments.embedded {
+        options.init_logging()?;
         let manager = options.manager(&program).await.map_err(with_a_way_out)?;
         signals.run(fill(manager)).await?;
         return Ok(ExitCode::SUCCESS);
@@ -81,6 +83,8 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         let ready = embedded::ready(cluster.client(), nodes);
         signals.or(ready, "before the nodes were ready").await??;
         println!("{}", served.line(cluster, nodes, "Ctrl-C", started.elapsed()));
+        // Only now: how the cluster's own controllers start is nobody's concern.
+        options.init_logging()?;
         let manager = options.manager_on(cluster.client(), &program).host("embedded");
         signals.run(fill(manager)).await?;
         Ok(ExitCode::SUCCESS)

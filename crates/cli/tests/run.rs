@@ -96,6 +96,18 @@ fn without_a_cluster_it_says_where_it_looked_and_that_it_can_have_its_own() {
 }
 
 #[test]
+fn a_log_level_that_cannot_be_read_is_told_before_anything_starts() {
+    for arguments in [
+        &["foo", "--log-level", "a=loud"][..],
+        &["foo", "--embedded", "--log-level", "a=loud"],
+    ] {
+        let (code, said, error) = said(arguments);
+        assert_eq!((code, &*said), (Some(1), ""), "{error}");
+        assert!(error.contains("`a=loud` of --log-level"), "{error}");
+    }
+}
+
+#[test]
 fn a_port_that_is_taken_is_told_with_the_flag_that_chooses_another() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("an address").to_string();
