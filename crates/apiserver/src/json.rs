@@ -1,6 +1,8 @@
 //! Reading JSON as the real server does: it takes the last of two fields with one name and says so, and has words of
 //! its own for what is no JSON.
 
+mod quick;
+
 use std::fmt;
 
 use serde::de::{DeserializeSeed, MapAccess, SeqAccess, Visitor};
@@ -12,10 +14,18 @@ use crate::trail::Trail;
 pub(crate) fn read(bytes: &[u8]) -> Result<(Value, Vec<String>), String> {
     // Of what is known to be text as a whole, not every string is looked at again.
     let read = match std::str::from_utf8(bytes) {
-        Ok(text) => read_all(serde_json::Deserializer::from_str(text)),
+        Ok(text) => match quick::read(text) {
+            Some(value) => return Ok((value, Vec::new())),
+            None => read_all(serde_json::Deserializer::from_str(text)),
+        },
         Err(_) => read_all(serde_json::Deserializer::from_slice(bytes)),
     };
     read.map_err(|error| in_go(&error, bytes))
+}
+
+/// Reads what this server has written.
+pub(crate) fn read_own(text: &str) -> Value {
+    quick::read(text).unwrap_or_else(|| serde_json::from_str(text).expect("written by this server"))
 }
 
 fn read_all<'de, R: serde_json::de::Read<'de>>(

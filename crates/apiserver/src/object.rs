@@ -5,7 +5,7 @@ use std::ops::Range;
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
-use crate::storage::Revision;
+use crate::{encode, json, scratch, storage::Revision};
 
 /// What stands before the list of an object's managed fields.
 const ACCOUNT: &str = ",\"managedFields\":";
@@ -106,7 +106,7 @@ impl Object {
         let account = match self.account {
             Account::None => return value,
             Account::Said(said) => said,
-            Account::Kept(json) => serde_json::from_str(&json).expect("written by this server"),
+            Account::Kept(json) => json::read_own(&json),
         };
         value["metadata"]["managedFields"] = account;
         value
@@ -203,11 +203,27 @@ impl Object {
         let digits = guess.to_string();
         let length = digits.len();
         self.set_meta("resourceVersion", digits);
-        // Most objects are no larger.
-        let mut json = Vec::with_capacity(4096 + self.account.text().len());
+        let (mut head, mut revision, mut account) = (0, 0..0, 0..0);
+        let json = scratch::written(|json| {
+            (head, revision, account) = self.write(json, length);
+        });
+        Draft {
+            json,
+            head,
+            revision,
+            account,
+            deleting: self.is_deleting(),
+            labels: self.labels().map(|(k, v)| (k.into(), v.into())).collect(),
+            fields: selectable.iter().map(|path| self.text_at(path).into()).collect(),
+        }
+    }
+
+    /// Writes the object as it is kept. Returns where the metadata begin, and where the revision's digits and the account
+    /// are.
+    fn write(&self, json: &mut Vec<u8>, digits: usize) -> (usize, Range<usize>, Range<usize>) {
         json.push(b'{');
         for key in ["kind", "apiVersion"] {
-            write_field(&mut json, key, self.tree.get(key).unwrap_or(&Value::Null));
+            encode::write_field(json, key, self.tree.get(key).unwrap_or(&Value::Null));
             json.push(b',');
         }
         let head = json.len();
@@ -217,10 +233,10 @@ impl Object {
             if index > 0 {
                 json.push(b',');
             }
-            write_field(&mut json, key, value);
+            encode::write_field(json, key, value);
             if key == "resourceVersion" {
                 // Before the closing quote.
-                revision = json.len() - 1 - length..json.len() - 1;
+                revision = json.len() - 1 - digits..json.len() - 1;
             }
         }
         let account = json.len();
@@ -236,20 +252,10 @@ impl Object {
             .filter(|(key, _)| !matches!(&***key, "kind" | "apiVersion" | "metadata"))
         {
             json.push(b',');
-            write_field(&mut json, key, value);
+            encode::write_field(json, key, value);
         }
         json.push(b'}');
-        // It is kept as it is.
-        json.shrink_to_fit();
-        Draft {
-            json,
-            head,
-            revision,
-            account,
-            deleting: self.is_deleting(),
-            labels: self.labels().map(|(k, v)| (k.into(), v.into())).collect(),
-            fields: selectable.iter().map(|path| self.text_at(path).into()).collect(),
-        }
+        (head, revision, account)
     }
 }
 
@@ -288,12 +294,6 @@ impl Draft {
             fields: self.fields,
         }
     }
-}
-
-fn write_field(json: &mut Vec<u8>, key: &str, value: &Value) {
-    serde_json::to_writer(&mut *json, key).expect("writing to memory does not fail");
-    json.push(b':');
-    serde_json::to_writer(json, value).expect("writing to memory does not fail");
 }
 
 /// An object as it is kept and sent: its JSON, with `kind` and `apiVersion` in front, and what selectors ask for.
@@ -353,13 +353,12 @@ impl Encoded {
     pub(crate) fn decode(&self) -> Object {
         let Range { start, end } = self.account;
         let text = std::str::from_utf8(&self.json).expect("JSON is text");
-        let parsed = if start == end {
-            serde_json::from_str(text)
+        let tree = if start == end {
+            json::read_own(text)
         } else {
-            serde_json::from_str(&[&text[..start], &text[end..]].concat())
+            json::read_own(&[&text[..start], &text[end..]].concat())
         };
-        let mut object =
-            Object::new(parsed.expect("encoded by this server")).expect("only objects are encoded");
+        let mut object = Object::new(tree).expect("only objects are encoded");
         object.account = Account::kept(self.account().to_owned());
         object
     }

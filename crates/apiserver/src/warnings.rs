@@ -132,8 +132,9 @@ fn about_hostname(name: &str, remarks: &mut Vec<String>) {
 }
 
 fn about_pod(spec: &Value, path: &dyn Display, remarks: &mut Vec<String>) {
+    let selector = &spec["nodeSelector"];
     for (label, since, instead) in OLD_NODE_LABELS {
-        if spec["nodeSelector"].get(label).is_some() {
+        if selector.get(label).is_some() {
             remarks.push(format!(
                 "{path}.nodeSelector[{label}]: deprecated since {since}; use {instead:?} instead"
             ));
@@ -221,25 +222,18 @@ fn about_selectors(spec: &Value, path: &dyn Display, remarks: &mut Vec<String>) 
 }
 
 fn about_container(container: &Value, path: &dyn Display, remarks: &mut Vec<String>) {
+    let resources = &container["resources"];
     for kind in ["limits", "requests"] {
+        let amounts = &resources[kind];
         for resource in ["memory", "ephemeral-storage"] {
-            let amount = &container["resources"][kind][resource];
             about_bytes(
-                amount,
+                &amounts[resource],
                 format_args!("{path}.resources.{kind}[{resource}]"),
                 remarks,
             );
         }
     }
-    let mut names = BTreeSet::new();
-    for (index, variable) in list(&container["env"]).iter().enumerate() {
-        if !names.insert(variable["name"].as_str()) {
-            remarks.push(format!(
-                "{path}.env[{index}]: hides previous definition of {}, which may be dropped when using apply",
-                variable["name"]
-            ));
-        }
-    }
+    about_variables(list(&container["env"]), path, remarks);
     let ports = list(&container["ports"]);
     for (index, port) in ports.iter().enumerate() {
         let text = |key: &str| port[key].as_str().unwrap_or_default();
@@ -260,6 +254,27 @@ fn about_container(container: &Value, path: &dyn Display, remarks: &mut Vec<Stri
         if let Some(first) = ports[..index].iter().position(same) {
             remarks.push(format!(
                 "{path}.ports[{index}]: duplicate port definition with {path}.ports[{first}]"
+            ));
+        }
+    }
+}
+
+fn about_variables(variables: &[Value], path: &dyn Display, remarks: &mut Vec<String>) {
+    let mut names: Vec<_> = variables
+        .iter()
+        .map(|variable| variable["name"].as_str())
+        .collect();
+    names.sort_unstable();
+    // Where some are alike, which they are is another question.
+    if names.windows(2).all(|pair| pair[0] != pair[1]) {
+        return;
+    }
+    let mut names = BTreeSet::new();
+    for (index, variable) in variables.iter().enumerate() {
+        if !names.insert(variable["name"].as_str()) {
+            remarks.push(format!(
+                "{path}.env[{index}]: hides previous definition of {}, which may be dropped when using apply",
+                variable["name"]
             ));
         }
     }

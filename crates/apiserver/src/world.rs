@@ -3,7 +3,7 @@
 //! A server made with a fixed seed on a paused clock answers the same requests with the same bytes, uids and
 //! generated names included.
 
-use jiff::Timestamp;
+use jiff::{Timestamp, tz::Offset};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -79,20 +79,41 @@ impl World {
 }
 
 fn uuid(chance: u128) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let bits = chance & !(0xf << 76) & !(0x3 << 62) | (0x4 << 76) | (0x2 << 62);
-    format!(
-        "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
-        bits >> 96,
-        (bits >> 80) & 0xffff,
-        (bits >> 64) & 0xffff,
-        (bits >> 48) & 0xffff,
-        bits & 0xffff_ffff_ffff
-    )
+    let mut text = String::with_capacity(36);
+    for (index, byte) in bits.to_be_bytes().into_iter().enumerate() {
+        if matches!(index, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        for digit in [byte >> 4, byte & 0xf] {
+            text.push(char::from(DIGITS[usize::from(digit)]));
+        }
+    }
+    text
 }
 
-/// RFC 3339 in UTC to the second.
+/// RFC 3339 in UTC to the second. Every write says several times when it was.
 pub(crate) fn rfc3339(time: Timestamp) -> String {
-    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    let time = Offset::UTC.to_datetime(time);
+    // The clock has no times before year 0.
+    let (century, year) = (time.year() / 100, time.year() % 100);
+    let mut text = String::with_capacity(20);
+    for (number, behind) in [
+        (century, ""),
+        (year, "-"),
+        (time.month().into(), "-"),
+        (time.day().into(), "T"),
+        (time.hour().into(), ":"),
+        (time.minute().into(), ":"),
+        (time.second().into(), "Z"),
+    ] {
+        for digit in [number / 10, number % 10] {
+            text.push(char::from_digit(digit.unsigned_abs().into(), 10).unwrap_or('0'));
+        }
+        text.push_str(behind);
+    }
+    text
 }
 
 #[cfg(test)]
@@ -112,10 +133,20 @@ mod tests {
     }
 
     #[test]
+    fn times_are_written_to_the_second() {
+        for second in [0, 1, 951_827_696, 1_700_000_000, 4_102_444_799, 253_402_207_199] {
+            let time = Timestamp::from_second(second).expect("in range");
+            assert_eq!(rfc3339(time), time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
+        }
+    }
+
+    #[test]
     fn uids_are_version_4_uuids() {
         let uid = World::new(None, None).uid();
         assert_eq!(uid.len(), 36);
         assert_eq!(&uid[14..15], "4");
         assert!("89ab".contains(&uid[19..20]), "{uid}");
+        let bits = 0x0123_4567_89ab_cdef_0123_4567_89ab_cdef;
+        assert_eq!(uuid(bits), "01234567-89ab-4def-8123-456789abcdef");
     }
 }

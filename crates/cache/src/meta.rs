@@ -120,11 +120,8 @@ impl From<&str> for Uid {
 impl fmt::Display for Uid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let digits = format!("{:032x}", self.0);
-        let (a, rest) = digits.split_at(8);
-        let (b, rest) = rest.split_at(4);
-        let (c, rest) = rest.split_at(4);
-        let (d, e) = rest.split_at(4);
-        write!(f, "{a}-{b}-{c}-{d}-{e}")
+        let parts = [0..8, 8..12, 12..16, 16..20, 20..32].map(|part| &digits[part]);
+        f.write_str(&parts.join("-"))
     }
 }
 

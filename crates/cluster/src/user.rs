@@ -134,11 +134,14 @@ impl User {
         Ok(self)
     }
 
-    /// The same with a cluster role, in all namespaces and outside of them.
+    /// The same with a cluster role, in all namespaces and outside of them. The binding has the role's owners.
     pub async fn with_cluster_role(self, role: &ClusterRole) -> Result<Self, Error> {
         let (name, binding) = self.names(&role.metadata)?;
         let bound = ClusterRoleBinding {
-            metadata: named(&binding, None),
+            metadata: ObjectMeta {
+                owner_references: role.metadata.owner_references.clone(),
+                ..named(&binding, None)
+            },
             role_ref: reference("ClusterRole", &name),
             subjects: Some(vec![self.subject()]),
         };

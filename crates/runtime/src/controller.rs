@@ -239,6 +239,18 @@ impl<K: Cacheable, R> Controller<K, R> {
         self
     }
 
+    /// [`concurrency`](Self::concurrency) for a number that is known when the program is written: `.workers::<2>()`.
+    /// Without any it does not compile:
+    ///
+    /// ```compile_fail,E0080
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # use windlass_runtime::Controller;
+    /// Controller::<ConfigMap>::new("settings").workers::<0>();
+    /// ```
+    pub fn workers<const N: usize>(self) -> Self {
+        self.concurrency(const { NonZeroUsize::new(N).expect("at least one") })
+    }
+
     /// How long one reconcile may take. One that takes longer is dropped at its next await, counted and retried.
     /// Default: as long as it likes.
     pub fn timeout(mut self, limit: Duration) -> Self {

@@ -167,7 +167,7 @@ where
                 // An object that comes into its cache later is told of there.
                 let Ok(own) = synced(&own).await else { return };
                 let concerns = move |change: &Change<Other>| {
-                    mapped(change, |other| related(&own, &index, other, theirs(other)))
+                    mapped(change, |other| related(&own, &index, other, &theirs(other)))
                 };
                 pump(subscription, sieve, concerns, queue).await;
             })
@@ -180,7 +180,7 @@ fn related<K: Cacheable>(
     own: &Lister<K>,
     index: &Index<K>,
     other: &impl Resource,
-    values: Vec<String>,
+    values: &[String],
 ) -> Vec<ObjectKey> {
     let within = other.meta().namespace.as_deref().unwrap_or_default();
     let is_near = |key: &ObjectKey| within.is_empty() || key.namespace().is_none_or(|own| own == within);

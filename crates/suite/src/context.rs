@@ -7,7 +7,9 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
-use k8s_openapi::{NamespaceResourceScope, api::core::v1::Namespace};
+use k8s_openapi::{
+    NamespaceResourceScope, api::core::v1::Namespace, apimachinery::pkg::apis::meta::v1::OwnerReference,
+};
 use kube::{
     Api, Client, Resource,
     api::{ObjectMeta, PostParams},
@@ -17,13 +19,15 @@ use windlass_cluster::Cluster;
 /// The cluster, and a namespace that is this case's own. The namespace is deleted after the case.
 ///
 /// Cluster-scoped objects are shared with cases that run at the same time: derive their names from
-/// [`Context::namespace`], and make the namespace their owner, so that a cluster that outlives the suite cleans up.
+/// [`Context::namespace`], and make the namespace their [owner](Context::owner), so that a cluster that outlives the suite
+/// cleans up.
 #[derive(Clone)]
 pub struct Context {
     cluster: Arc<Cluster>,
     /// A part of its namespaces' names.
     suite: String,
     namespace: String,
+    uid: String,
 }
 
 impl Context {
@@ -44,6 +48,7 @@ impl Context {
             cluster,
             suite: suite.to_owned(),
             namespace: created.metadata.name.context("the server named no namespace")?,
+            uid: created.metadata.uid.unwrap_or_default(),
         })
     }
 
@@ -66,6 +71,17 @@ impl Context {
     /// The name of this case's namespace.
     pub fn namespace(&self) -> &str {
         &self.namespace
+    }
+
+    /// The namespace as the owner of what lives outside of namespaces.
+    pub fn owner(&self) -> OwnerReference {
+        OwnerReference {
+            api_version: "v1".to_owned(),
+            kind: "Namespace".to_owned(),
+            name: self.namespace.clone(),
+            uid: self.uid.clone(),
+            ..OwnerReference::default()
+        }
     }
 
     /// Objects of one kind in this case's namespace, as the administrator.

@@ -17,7 +17,7 @@ use serde_json::Value;
 use windlass_cluster::Backend;
 use windlass_runtime::Manager;
 
-use crate::{Context, Moment, Running, Sent, Wire, World};
+use crate::{Context, Moment, Running, Sent, Wire, World, snapshot::differences};
 
 /// A controller that makes more requests than this has no end.
 const MOST: usize = 1_000;
@@ -76,7 +76,8 @@ pub async fn at_every_request(case: &Context, story: &impl Story) -> anyhow::Res
             };
             ensure!(
                 state == expected,
-                "dead {moment:?} request {n}, it came to another end: {state:#} instead of {expected:#}"
+                "dead {moment:?} request {n} of {requests} it came to another end:\n{}",
+                differences(&state, &expected).join("\n")
             );
             deaths += 1;
             n += if embedded { 1 } else { 1 + n / 3 };

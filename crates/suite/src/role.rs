@@ -67,6 +67,7 @@ impl Shipped {
                 .as_deref()
                 .context("a ClusterRole has no name")?;
             role.metadata.name = Some(format!("{own}-{}", case.namespace()));
+            role.metadata.owner_references = Some(vec![case.owner()]);
             user = user.with_cluster_role(&role).await?;
         }
         for role in &self.roles {

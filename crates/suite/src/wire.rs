@@ -1,9 +1,9 @@
 //! What lies between a program and its API server, in the hands of a test.
 //!
 //! ```text
-//!   controller ──► Wire::client ──► note it ──► dead? ──► refuse it? ──► the server
-//!                                                 │             ▲            │
-//!                        nothing comes back ◄─────┘             │            ▼
+//!   controller ──► Wire::client ──► dead? ──► note it ──► a fault for it? ──► the server
+//!                                     │                          ▲                │
+//!             nothing comes back ◄────┘                          │                ▼
 //!                                              the n-th request kills before or after this
 //! ```
 //!
@@ -12,6 +12,7 @@
 
 use std::{future::pending, sync::Arc, time::Duration};
 
+use anyhow::Context as _;
 use http::{Request, Response, StatusCode, request::Parts};
 use http_body_util::BodyExt;
 use kube::{Client, client::Body};
@@ -19,10 +20,10 @@ use parking_lot::Mutex;
 use serde_json::json;
 use tokio::{
     sync::watch,
-    time::{Instant, timeout},
+    time::{Instant, sleep, timeout},
 };
 
-use crate::sent::Sent;
+use crate::{DEADLINE, sent::Sent};
 
 /// More requests than any case makes: whoever makes more is in a loop.
 const MOST: usize = 100_000;
@@ -44,7 +45,7 @@ const MOST: usize = 100_000;
 /// assert_eq!(wire.requests(), 2);
 /// assert_eq!(wire.writes()[0].to_string(), "delete configmaps/a");
 /// # Ok(()) }
-/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(example()).unwrap();
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(example()).unwrap();
 /// ```
 #[derive(Clone)]
 pub struct Wire {
@@ -68,14 +69,22 @@ pub enum Moment {
 #[derive(Default)]
 struct Notes {
     sent: Vec<Sent>,
-    refusals: Vec<Refusal>,
+    plans: Vec<Plan>,
 }
 
-/// Requests that the server does not get to see.
-struct Refusal {
+/// What happens to the next requests of a kind.
+struct Plan {
     times: usize,
-    code: StatusCode,
+    fault: Fault,
     concerns: Box<dyn Fn(&Sent) -> bool + Send>,
+}
+
+#[derive(Clone, Copy)]
+enum Fault {
+    /// The server does not get to see it.
+    Refuse(StatusCode),
+    /// The server gets it after this time.
+    Delay(Duration),
 }
 
 /// What passes at the moment.
@@ -107,6 +116,7 @@ impl Wire {
     }
 
     /// The same for programs that take this namespace for their own, as a pod does. Default: the client's.
+    #[must_use]
     pub fn within(mut self, namespace: &str) -> Self {
         namespace.clone_into(&mut self.namespace);
         self
@@ -124,11 +134,22 @@ impl Wire {
 
     /// Answers the next so many requests that this concerns with an error, and the server does not see them.
     pub fn refuse(&self, times: usize, code: StatusCode, concerns: impl Fn(&Sent) -> bool + Send + 'static) {
-        self.notes.lock().refusals.push(Refusal {
+        self.plan(times, Fault::Refuse(code), concerns);
+    }
+
+    /// Lets the next so many requests that this concerns take this much longer.
+    pub fn delay(&self, times: usize, time: Duration, concerns: impl Fn(&Sent) -> bool + Send + 'static) {
+        self.plan(times, Fault::Delay(time), concerns);
+    }
+
+    fn plan(&self, times: usize, fault: Fault, concerns: impl Fn(&Sent) -> bool + Send + 'static) {
+        let concerns = Box::new(concerns);
+        let plan = Plan {
             times,
-            code,
-            concerns: Box::new(concerns),
-        });
+            fault,
+            concerns,
+        };
+        self.notes.lock().plans.push(plan);
     }
 
     /// How many requests were sent so far, watches included.
@@ -162,6 +183,18 @@ impl Wire {
         self.notes.lock().sent.clear();
     }
 
+    /// Returns when such a request was sent.
+    pub async fn seen(&self, which: impl Fn(&Sent) -> bool) -> anyhow::Result<()> {
+        let mut traffic = self.traffic.subscribe();
+        let seen = async {
+            while !self.notes.lock().sent.iter().any(&which) {
+                // The sender is this wire's own.
+                let _ = traffic.changed().await;
+            }
+        };
+        timeout(DEADLINE, seen).await.context("it is not sent")
+    }
+
     /// Returns when the process has died.
     pub async fn died(&self) {
         // The sender is this wire's own.
@@ -186,20 +219,25 @@ impl Wire {
             return pending().await;
         }
         let mut number = 0;
+        let mut fault = None;
+        // At once: who sees the traffic sees the note.
         self.traffic.send_modify(|traffic| {
             traffic.sent += 1;
             traffic.unanswered += 1;
             number = traffic.sent;
+            fault = self.note(&parts, &body);
         });
-        let refused = self.note(&parts, &body);
         let dies = self.death.filter(|(n, _)| *n == number).map(|(_, moment)| moment);
         if dies == Some(Moment::Before) {
             return self.die().await;
         }
         let request = Request::from_parts(parts, Body::from(body.to_vec()));
-        let answer = match refused {
-            Some(code) => Ok(refusal(code)),
-            None => self.inner.send(request).await,
+        if let Some(Fault::Delay(time)) = fault {
+            sleep(time).await;
+        }
+        let answer = match fault {
+            Some(Fault::Refuse(code)) => Ok(refusal(code)),
+            _ => self.inner.send(request).await,
         };
         if dies == Some(Moment::After) {
             return self.die().await;
@@ -212,21 +250,19 @@ impl Wire {
         answer
     }
 
-    /// Takes a note. Says how the request is refused, if it is.
-    fn note(&self, parts: &Parts, body: &[u8]) -> Option<StatusCode> {
+    /// Takes a note. Says what happens to the request, if anything does.
+    fn note(&self, parts: &Parts, body: &[u8]) -> Option<Fault> {
         let sent = Sent::new(parts, body, Instant::now());
         let notes = &mut *self.notes.lock();
-        let refusal = notes
-            .refusals
-            .iter_mut()
-            .find(|refusal| refusal.times > 0 && (refusal.concerns)(&sent));
-        let code = refusal.map(|refusal| {
-            refusal.times -= 1;
-            refusal.code
+        let mut plans = notes.plans.iter_mut();
+        let plan = plans.find(|plan| plan.times > 0 && (plan.concerns)(&sent));
+        let fault = plan.map(|plan| {
+            plan.times -= 1;
+            plan.fault
         });
         assert!(notes.sent.len() < MOST, "a loop of requests; the last is {sent}");
         notes.sent.push(sent);
-        code
+        fault
     }
 
     async fn die<T>(&self) -> T {

@@ -4,9 +4,12 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use http::StatusCode;
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::{
+    core::v1::ConfigMap,
+    rbac::v1::{ClusterRole, ClusterRoleBinding},
+};
 use kube::{
-    Api,
+    Api, ResourceExt,
     api::{ListParams, PostParams},
 };
 use serde_json::{Value, json};
@@ -231,5 +234,14 @@ rules: [{ verbs: [create], apiGroups: [''], resources: [configmaps] }]
         .await
         .expect_err("not there");
     assert_eq!(shipped.refused(), ["create configmaps in default"]);
+    // On a cluster that outlives the case they go with its namespace.
+    let name = format!("reader-{}", case.namespace());
+    let role = Api::<ClusterRole>::all(case.client()).get(&name).await?;
+    let binding = format!("{name}:robot-{}", case.namespace());
+    let binding = Api::<ClusterRoleBinding>::all(case.client())
+        .get(&binding)
+        .await?;
+    assert_eq!(role.owner_references(), [case.owner()]);
+    assert_eq!(binding.owner_references(), [case.owner()]);
     Ok(())
 }

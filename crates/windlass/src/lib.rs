@@ -5,8 +5,8 @@
 //!
 //! # From zero to a running controller
 //!
-//! Depend on `windlass`, and on nothing else. This is Kubernetes' sample controller, whole; it is in
-//! `operators/foo` too, as a library that is tested on real clusters:
+//! Depend on `windlass`, and on nothing else. This is Kubernetes' sample controller, whole: `operators/foo`, line by line,
+//! where its tests are too, and the role that it needs:
 //!
 #![doc = concat!("```no_run\n", include_str!("../examples/foo.rs"), "\n```")]
 //!
@@ -15,8 +15,11 @@
 //! 2. **What should be there.** `desired` is called for every object, whenever it or one of its children changes. It says what
 //!    should be, not what to do: [`Desired`](runtime::Desired) children are applied under the controller's name, get an
 //!    owner reference, and are deleted when they are not said any more. Listers read caches that are complete.
-//!    When nothing differs nothing is written, and an object of somebody else is never touched.
-//! 3. **A controller** names the kinds that matter: its own, those it owns, watches or reads.
+//!    When nothing differs nothing is written, and an object of somebody else is never touched. An error is tried again,
+//!    ever more seldom; what only people can put right ([`Error::terminal`](runtime::Error::terminal), or what the server
+//!    refuses for good) is told as a warning that `kubectl describe` shows.
+//! 3. **A controller** names the kinds that matter: its own, those it owns, watches or reads; how many workers it has, and
+//!    who its writes and events come from.
 //! 4. **`main`.** [`launch`](runtime::launch) reads flags (`--help` tells them), sets up logs, finds the cluster, and runs
 //!    until the process is told to stop. `--leader-elect` makes many of them one; `--listen` serves health and metrics.
 //!
@@ -48,6 +51,9 @@
 //!     launch("rest", [], |manager| manager.controller(Controller::<Node>::new("rest").reconcile(reconcile)))
 //! }
 //! ```
+//!
+//! Both styles go together: [`Context::bring_about`](runtime::Context::bring_about) makes what should be there one step of
+//! such a function. A whole one that does, with joins, an index and a status, is in `operators/icecream`.
 //!
 //! # Where to look
 //!

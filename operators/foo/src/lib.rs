@@ -26,7 +26,7 @@ use windlass::{k8s_openapi::api::apps::v1::Deployment, prelude::*};
     "unapproved, experimental-only; please get an approval from Kubernetes API reviewers if you're trying to develop a CRD in the *.k8s.io or *.kubernetes.io groups"
 ))]
 pub struct FooSpec {
-    /// The name of the Deployment, in the Foo's namespace. Empty: nothing is done.
+    /// The name of the Deployment, in the Foo's namespace. Empty: nothing is done but to say so.
     #[serde(default)]
     pub deployment_name: String,
     /// How many replicas. Left out: one at first, and then whatever somebody sets on the Deployment.
@@ -45,25 +45,25 @@ pub struct FooStatus {
 /// What a Foo asks for: its Deployment, and how much of that is available.
 pub async fn desired(foo: Arc<Foo>, ctx: Context) -> Result<Desired, Error> {
     if foo.spec.deployment_name.is_empty() {
-        return Err(Error::terminal("spec.deploymentName must be set"));
+        return Err(Error::terminal("spec.deploymentName is empty: set it"));
     }
     let labels = json!({ "app": "nginx", "controller": foo.name_any() });
     let nginx = json!({ "name": "nginx", "image": "nginx:latest" });
     let template = json!({ "metadata": { "labels": labels }, "spec": { "containers": [nginx] } });
-    let deployment: Deployment = from_value(json!({
+    let web: Deployment = from_value(json!({
         "metadata": { "name": foo.spec.deployment_name },
         "spec": { "replicas": foo.spec.replicas, "selector": { "matchLabels": labels }, "template": template },
     }))?;
     let there = ctx.get::<Deployment>(&foo.spec.deployment_name)?;
-    let status = there.and_then(|there| there.status.clone());
-    let available_replicas = status.and_then(|status| status.available_replicas).unwrap_or(0);
-    let desired = Desired::new().child(deployment);
-    let desired = desired.status(FooStatus { available_replicas });
+    let available = there.and_then(|there| there.status.as_ref()?.available_replicas);
+    let available_replicas = available.unwrap_or(0);
+    let desired = Desired::new().child(web).status(FooStatus { available_replicas });
     Ok(desired.event("Synced", "Foo synced successfully"))
 }
 
 /// The controller, ready to be run by a [`Manager`]. It writes and speaks under upstream's name.
 pub fn controller() -> Controller<Foo, impl Reconciler> {
-    let foos = Controller::<Foo>::new("foo").component("sample-controller");
+    let foos = Controller::<Foo>::new("foo").workers::<2>();
+    let foos = foos.component("sample-controller");
     foos.owns::<Deployment>().declare(desired)
 }

@@ -1,4 +1,4 @@
-//! From pods to a status: what they amount to. Pure, and the same whatever order they come in.
+//! From pods to a status: what they amount to. Pure; and since a lister gives pods by key, the same for the same pods.
 
 use std::{collections::BTreeSet, sync::Arc};
 

@@ -141,8 +141,8 @@ type Named<'a> = BTreeMap<&'a str, &'a Value>;
 /// Both lists by the name of their items, if there is something that names all of them.
 fn named<'a>(old: &'a [Value], new: &'a [Value]) -> Option<(&'static str, Named<'a>, Named<'a>)> {
     let by = |by: &str, items: &'a [Value]| {
-        let names = items.iter().map(|item| Some((item.get(by)?.as_str()?, item)));
-        let named: Named<'_> = names.collect::<Option<_>>()?;
+        let pairs = items.iter().map(|item| Some((item.get(by)?.as_str()?, item)));
+        let named: Named<'_> = pairs.collect::<Option<_>>()?;
         (named.len() == items.len()).then_some(named)
     };
     NAMES

@@ -141,7 +141,8 @@ pub async fn resolve(client: &Client, names: &[KindRef]) -> Result<Vec<Kind>, Ki
     let mut kinds: Vec<Kind> = Vec::new();
     for name in names {
         let kind = name.find(&served)?;
-        if !kinds.iter().any(|known| known.resource == kind.resource) {
+        let place = |kind: &Kind| (kind.resource.api_version.clone(), kind.resource.plural.clone());
+        if !kinds.iter().any(|known| place(known) == place(&kind)) {
             kinds.push(kind);
         }
     }

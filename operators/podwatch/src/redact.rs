@@ -52,9 +52,13 @@ impl Redactor {
     /// Masks every Secret in it; says whether there was one.
     fn search(&self, value: &mut Value) -> bool {
         match value {
-            Value::Array(items) => items
-                .iter_mut()
-                .fold(false, |found, item| self.search(item) || found),
+            Value::Array(items) => {
+                // All of them, also after the first that is one.
+                let found = items
+                    .iter_mut()
+                    .filter_map(|item| self.search(item).then_some(()));
+                found.count() > 0
+            }
             Value::Object(fields) if fields.get("kind").and_then(Value::as_str) == Some("Secret") => {
                 self.secret(fields);
                 true

@@ -23,6 +23,7 @@ use super::{
     merge::{merge, remove, with_named},
     set::Branch,
 };
+use crate::scratch;
 
 /// Objects of one kind, at the versions that their managers write at.
 pub(crate) trait Versions {
@@ -146,16 +147,16 @@ impl<'a, V: Versions> Writer<'a, V> {
             alone: Some(&OWN),
             whole: Some(&reset),
         };
-        match fresh::write(self.shape(), blank, new, unowned) {
-            Some(fields) if fields == "{}" => Ok(String::new()),
-            Some(fields) => {
-                let entry = self.entry(Set::default());
-                let mut json = Vec::with_capacity(fields.len() + 256);
-                json.push(b'[');
-                entry.write_with(&mut json, |json| json.extend_from_slice(fields.as_bytes()));
-                json.push(b']');
-                Ok(String::from_utf8(json).expect("JSON is text"))
-            }
+        let mut has_any = None;
+        let json = scratch::written(|json| {
+            json.push(b'[');
+            let fields = |json: &mut Vec<u8>| has_any = fresh::write(json, self.shape(), blank, new, unowned);
+            self.entry(Set::default()).write_with(json, fields);
+            json.push(b']');
+        });
+        match has_any {
+            Some(true) => Ok(String::from_utf8(json).expect("JSON is text")),
+            Some(false) => Ok(String::new()),
             None => self.create(blank, new).map(Managed::write),
         }
     }

@@ -5,7 +5,7 @@ use std::{borrow::Cow, cmp::Ordering, fmt};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 
-use crate::golang;
+use crate::{encode::is_plain, golang};
 
 /// A step into an object.
 #[derive(Clone, Debug)]
@@ -48,23 +48,8 @@ impl<'a> Element<'a> {
     /// Writes the step as the name of a field of `fieldsV1`, quotes included.
     pub(super) fn write(&self, json: &mut Vec<u8>) {
         match self {
-            Self::Field(name) => {
-                json.extend_from_slice(b"\"f:");
-                write_escaped(json, name);
-                json.push(b'"');
-            }
-            Self::Key(fields) => {
-                json.extend_from_slice(b"\"k:{");
-                for (index, (name, value)) in fields.iter().enumerate() {
-                    if index > 0 {
-                        json.push(b',');
-                    }
-                    write_quoted(json, name);
-                    json.push(b':');
-                    write_inside(json, value);
-                }
-                json.extend_from_slice(b"}\"");
-            }
+            Self::Field(name) => write_name(json, name),
+            Self::Key(fields) => write_key(json, fields.iter().map(|(name, value)| (&**name, &**value))),
             Self::Item(value) => {
                 json.extend_from_slice(b"\"v:");
                 write_inside(json, value);
@@ -82,6 +67,27 @@ impl<'a> Element<'a> {
             Self::Index(_) => 3,
         }
     }
+}
+
+/// Writes a step to a field.
+pub(super) fn write_name(json: &mut Vec<u8>, name: &str) {
+    json.extend_from_slice(b"\"f:");
+    write_escaped(json, name);
+    json.push(b'"');
+}
+
+/// Writes a step to an item by its key.
+pub(super) fn write_key<'v>(json: &mut Vec<u8>, fields: impl Iterator<Item = (&'v str, &'v Value)>) {
+    json.extend_from_slice(b"\"k:{");
+    for (index, (name, value)) in fields.enumerate() {
+        if index > 0 {
+            json.push(b',');
+        }
+        write_quoted(json, name);
+        json.push(b':');
+        write_inside(json, value);
+    }
+    json.extend_from_slice(b"}\"");
 }
 
 /// The fields of a key in the order of their names; the last of two with one name counts.
@@ -115,11 +121,6 @@ impl<'de> Deserialize<'de> for Fields {
 
 fn write_json<T: serde::Serialize + ?Sized>(json: &mut Vec<u8>, value: &T) {
     serde_json::to_writer(json, value).expect("writing to memory does not fail");
-}
-
-fn is_plain(text: &str) -> bool {
-    text.bytes()
-        .all(|byte| byte >= b' ' && !matches!(byte, b'"' | b'\\'))
 }
 
 /// Text inside quotes that are written already.

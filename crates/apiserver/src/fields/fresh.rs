@@ -4,22 +4,34 @@
 //! the most frequent write of all, and its set is as large as the object: so no set is built, and the text comes out of
 //! one walk over the tree. A law (`laws`) holds the two to each other.
 
+use std::{borrow::Cow, cmp::Ordering};
+
 use serde_json::Value;
 
-use super::{Element, Set, Shape, compare::is_same, set::Branch, shape::Form};
+use super::{
+    Element, Set, Shape,
+    compare::is_same,
+    element::{compare_values, write_key, write_name},
+    set::Branch,
+    shape::Form,
+};
 
-/// The set of what `new` has and `blank` has not; none where the long way must be taken: two items of a list are one
-/// thing, or a place is of another kind than before.
-pub(super) fn write(shape: Shape<'_>, blank: &Value, new: &Value, unowned: Unowned<'_>) -> Option<String> {
-    let mut json = Vec::with_capacity(4096);
+/// Writes the set of what `new` has and `blank` has not. Returns whether there is anything in it; none where the long way
+/// must be taken: two items of a list are one thing, or a place is of another kind than before.
+pub(super) fn write(
+    json: &mut Vec<u8>,
+    shape: Shape<'_>,
+    blank: &Value,
+    new: &Value,
+    unowned: Unowned<'_>,
+) -> Option<bool> {
     json.push(b'{');
-    let mut at = Place {
-        json: &mut json,
-        first: true,
-    };
-    at.inside(shape, Some(blank), new, unowned)?;
+    let inside = json.len();
+    let mut at = Place { json, first: true };
+    at.inside(shape, shape.form(new), Some(blank), new, unowned)?;
+    let has_any = json.len() > inside;
     json.push(b'}');
-    Some(String::from_utf8(json).expect("JSON is text"))
+    Some(has_any)
 }
 
 /// What is left out at a place and below.
@@ -33,7 +45,11 @@ pub(super) struct Unowned<'a> {
 
 impl<'a> Unowned<'a> {
     /// What is left out below a field, and whether the field itself is; none if it goes as a whole.
-    fn at(self, element: &Element<'_>) -> Option<(bool, Unowned<'a>)> {
+    fn at(self, step: Step<'_>) -> Option<(bool, Unowned<'a>)> {
+        if self.alone.is_none() && self.whole.is_none() {
+            return Some((false, self));
+        }
+        let element = &step.element();
         let branch = |set: Option<&'a Set<'a>>| set.and_then(|set| set.get(element));
         let (alone, whole) = (branch(self.alone), branch(self.whole));
         if whole.is_some_and(|branch| branch.member) {
@@ -45,6 +61,69 @@ impl<'a> Unowned<'a> {
             whole: below(whole),
         };
         Some((alone.is_some_and(|branch| branch.member), inner))
+    }
+}
+
+/// One step of the way down.
+#[derive(Clone, Copy)]
+enum Step<'a> {
+    Field(&'a str),
+    /// The names of a key's fields in their order, and the item's.
+    Key(&'a [&'a str], &'a Keyed<'a>),
+    Element(&'a Element<'a>),
+}
+
+impl<'a> Step<'a> {
+    fn element(self) -> Element<'a> {
+        match self {
+            Self::Field(name) => Element::field(name),
+            Self::Key(names, item) => Element::Key(
+                item.fields(names)
+                    .map(|(name, value)| (Cow::Borrowed(name), Cow::Borrowed(value)))
+                    .collect(),
+            ),
+            Self::Element(element) => element.clone(),
+        }
+    }
+
+    fn write(self, json: &mut Vec<u8>) {
+        match self {
+            Self::Field(name) => write_name(json, name),
+            Self::Key(names, item) => write_key(json, item.fields(names)),
+            Self::Element(element) => element.write(json),
+        }
+    }
+}
+
+/// The most fields that the key of a list has here: nearly all have one, ports have two.
+const KEYS: usize = 2;
+
+/// An item of a list, and what tells it from the others.
+struct Keyed<'v> {
+    key: [&'v Value; KEYS],
+    item: &'v Value,
+}
+
+impl<'v> Keyed<'v> {
+    fn of(shape: Shape<'v>, names: &[&str], item: &'v Value) -> Option<Self> {
+        let fields = item.as_object()?;
+        let mut key = [&Value::Null; KEYS];
+        for (value, name) in key.iter_mut().zip(names) {
+            *value = shape.key(name, fields)?;
+        }
+        Some(Self { key, item })
+    }
+
+    fn fields<'a>(&'a self, names: &'a [&'a str]) -> impl Iterator<Item = (&'a str, &'a Value)> {
+        names.iter().copied().zip(self.key)
+    }
+
+    fn order(&self, other: &Self) -> Ordering {
+        let pairs = self.key.iter().zip(other.key);
+        pairs
+            .map(|(own, other)| compare_values(own, other))
+            .find(|order| order.is_ne())
+            .unwrap_or(Ordering::Equal)
     }
 }
 
@@ -60,11 +139,11 @@ impl Place<'_> {
     fn inside(
         &mut self,
         shape: Shape<'_>,
+        form: Form<'_>,
         old: Option<&Value>,
         new: &Value,
         unowned: Unowned<'_>,
     ) -> Option<bool> {
-        let form = shape.form(new);
         if let Some(old) = old
             && std::mem::discriminant(&shape.form(old)) != std::mem::discriminant(&form)
         {
@@ -72,26 +151,21 @@ impl Place<'_> {
         }
         match (form, new) {
             (Form::Map, Value::Object(fields)) if !fields.is_empty() => {
+                let mut shapes = shape.fields();
                 for (name, value) in fields {
                     let before = old.and_then(|old| old.get(name));
-                    let inner = shape.field(name).map_or(Shape::Deduced, |field| field.shape);
-                    self.child(&Element::field(name), inner, before, value, unowned)?;
+                    let inner = shapes.get(name).map_or(Shape::Deduced, |field| field.shape);
+                    self.child(Step::Field(name), inner, before, value, unowned)?;
                 }
                 Some(old.is_none())
             }
             (Form::List(keys), Value::Array(items)) if !items.is_empty() => {
-                let identified = |item| Some((shape.identity(keys, item).ok()?, item));
-                let mut items: Vec<_> = items.iter().map(identified).collect::<Option<_>>()?;
-                items.sort_by(|(a, _), (b, _)| a.cmp(b));
-                let repeated = items.windows(2).any(|pair| pair[0].0 == pair[1].0);
                 let had_items = old.is_some_and(|old| old.as_array().is_some_and(|old| !old.is_empty()));
-                if repeated || had_items {
+                if had_items {
                     return None;
                 }
-                let inner = shape.items();
-                for (element, item) in &items {
-                    self.child(element, inner, None, item, unowned)?;
-                }
+                self.keyed(shape, keys, items, unowned)
+                    .unwrap_or_else(|| self.identified(shape, keys, items, unowned))?;
                 Some(old.is_none())
             }
             _ => {
@@ -109,9 +183,59 @@ impl Place<'_> {
         }
     }
 
+    /// Writes the items of a list whose keys are all there; none, and nothing written, if this is not such a list.
+    fn keyed(
+        &mut self,
+        shape: Shape<'_>,
+        keys: &[Box<str>],
+        items: &[Value],
+        unowned: Unowned<'_>,
+    ) -> Option<Option<()>> {
+        let mut names = [""; KEYS];
+        let names = names.get_mut(..keys.len()).filter(|names| !names.is_empty())?;
+        for (name, key) in names.iter_mut().zip(keys) {
+            *name = key;
+        }
+        names.sort_unstable();
+        let inner = shape.items();
+        let mut items: Vec<_> = items
+            .iter()
+            .map(|item| Keyed::of(inner, names, item))
+            .collect::<Option<_>>()?;
+        items.sort_unstable_by(Keyed::order);
+        if items.windows(2).any(|pair| pair[0].order(&pair[1]).is_eq()) {
+            return Some(None);
+        }
+        Some(
+            items
+                .iter()
+                .try_for_each(|keyed| self.child(Step::Key(names, keyed), inner, None, keyed.item, unowned)),
+        )
+    }
+
+    /// Writes the items of any list.
+    fn identified(
+        &mut self,
+        shape: Shape<'_>,
+        keys: &[Box<str>],
+        items: &[Value],
+        unowned: Unowned<'_>,
+    ) -> Option<()> {
+        let identified = |item| Some((shape.identity(keys, item).ok()?, item));
+        let mut items: Vec<_> = items.iter().map(identified).collect::<Option<_>>()?;
+        items.sort_by(|(a, _), (b, _)| a.cmp(b));
+        if items.windows(2).any(|pair| pair[0].0 == pair[1].0) {
+            return None;
+        }
+        let inner = shape.items();
+        items
+            .iter()
+            .try_for_each(|(element, item)| self.child(Step::Element(element), inner, None, item, unowned))
+    }
+
     fn child(
         &mut self,
-        element: &Element<'_>,
+        step: Step<'_>,
         shape: Shape<'_>,
         old: Option<&Value>,
         new: &Value,
@@ -120,14 +244,26 @@ impl Place<'_> {
         if old == Some(new) {
             return Some(());
         }
-        let Some((unowned_itself, unowned)) = unowned.at(element) else {
+        let Some((unowned_itself, unowned)) = unowned.at(step) else {
             return Some(());
         };
-        let start = self.json.len();
-        if !self.first {
-            self.json.push(b',');
+        let form = shape.form(new);
+        let has_inside = match (form, new) {
+            (Form::Map, Value::Object(fields)) => !fields.is_empty(),
+            (Form::List(_), Value::Array(items)) => !items.is_empty(),
+            _ => false,
+        };
+        // Most of what is new is a leaf.
+        if old.is_none() && !has_inside {
+            if !unowned_itself {
+                self.begin(step);
+                self.json.extend_from_slice(b":{}");
+                self.first = false;
+            }
+            return Some(());
         }
-        element.write(self.json);
+        let start = self.json.len();
+        self.begin(step);
         self.json.extend_from_slice(b":{");
         let inside = self.json.len();
         // Whether the place itself is in the set stands before what is below it, and is known first for what is new.
@@ -139,7 +275,7 @@ impl Place<'_> {
             first: !expected,
             json: self.json,
         };
-        let member = below.inside(shape, old, new, unowned)? && !unowned_itself;
+        let member = below.inside(shape, form, old, new, unowned)? && !unowned_itself;
         let has_below = below.json.len() > inside + if expected { 6 } else { 0 };
         debug_assert!(!expected || member, "what is new is in the set");
         if !has_below {
@@ -155,5 +291,13 @@ impl Place<'_> {
         self.json.push(b'}');
         self.first = false;
         Some(())
+    }
+
+    /// Writes a step, and a comma before it if it is not the first.
+    fn begin(&mut self, step: Step<'_>) {
+        if !self.first {
+            self.json.push(b',');
+        }
+        step.write(self.json);
     }
 }

@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::Set;
+use crate::encode;
 
 /// The account of an object, one entry a manager.
 #[derive(Clone, Debug, Default)]
@@ -188,7 +189,7 @@ impl Entry<'_> {
     pub(super) fn write_with(&self, json: &mut Vec<u8>, fields: impl FnOnce(&mut Vec<u8>)) {
         let mut field = |name: &str, text: &str| {
             json.extend_from_slice(name.as_bytes());
-            serde_json::to_writer(&mut *json, text).expect("writing to memory does not fail");
+            encode::write_text(json, text);
         };
         if self.manager.name.is_empty() {
             field("{\"operation\":", self.manager.operation.name());
@@ -204,8 +205,7 @@ impl Entry<'_> {
         fields(json);
         if !self.manager.subresource.is_empty() {
             json.extend_from_slice(b",\"subresource\":");
-            serde_json::to_writer(&mut *json, &*self.manager.subresource)
-                .expect("writing to memory does not fail");
+            encode::write_text(json, &self.manager.subresource);
         }
         json.push(b'}');
     }

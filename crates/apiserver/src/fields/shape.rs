@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::Element;
 use crate::{
     registry,
-    schema::{ListType, Type, View},
+    schema::{InOrder, ListType, Type, View},
 };
 
 /// What is known of a place in an object.
@@ -55,6 +55,19 @@ pub(super) struct Field<'a> {
     pub(super) named: bool,
 }
 
+/// What stands in a map, by names that come in their order.
+pub(super) struct Fields<'a> {
+    shape: Shape<'a>,
+    properties: Option<InOrder<'a>>,
+}
+
+impl<'a> Fields<'a> {
+    pub(super) fn get(&mut self, name: &str) -> Option<Field<'a>> {
+        let Self { shape, properties } = self;
+        shape.found(name, |_| properties.as_mut()?.get(name))
+    }
+}
+
 impl<'a> Shape<'a> {
     /// A whole object of a kind.
     pub(crate) fn of_resource(schema: Option<View<'a>>, custom: bool) -> Self {
@@ -66,16 +79,20 @@ impl<'a> Shape<'a> {
     }
 
     fn known(view: View<'a>, open: bool) -> Self {
-        if view.is_raw() {
-            return Self::Whole;
-        }
-        if view.is_untyped() {
-            return Self::Deduced;
+        let facts = view.facts();
+        // Most are scalars, about which there is nothing to ask.
+        if matches!(facts.kind, Type::Any | Type::Object) {
+            if view.is_raw() {
+                return Self::Whole;
+            }
+            if view.is_untyped() {
+                return Self::Deduced;
+            }
         }
         Self::Known {
             view,
-            open: open || view.facts().preserve_unknown,
-            resource: view.facts().embedded,
+            open: open || facts.preserve_unknown,
+            resource: facts.embedded,
         }
     }
 
@@ -125,6 +142,21 @@ impl<'a> Shape<'a> {
 
     /// What stands under a name; none if nothing may.
     pub(super) fn field(self, name: &str) -> Option<Field<'a>> {
+        self.found(name, |view| view.property(name))
+    }
+
+    /// As [`Self::field`], by names that come in their order.
+    pub(super) fn fields(self) -> Fields<'a> {
+        Fields {
+            shape: self,
+            properties: match self {
+                Self::Known { view, .. } => Some(view.in_order()),
+                _ => None,
+            },
+        }
+    }
+
+    fn found(self, name: &str, property: impl FnOnce(View<'a>) -> Option<View<'a>>) -> Option<Field<'a>> {
         let field = |shape, named| Some(Field { shape, named });
         let (view, open, resource) = match self {
             Self::Known { view, open, resource } => (view, open, resource),
@@ -140,7 +172,7 @@ impl<'a> Shape<'a> {
             }
         }
         let open = open || view.facts().preserve_unknown;
-        if let Some(property) = view.property(name) {
+        if let Some(property) = property(view) {
             return field(Self::known(property, open), true);
         }
         if view.facts().is_closed() {
@@ -202,7 +234,7 @@ impl<'a> Shape<'a> {
     }
 
     /// A field of an item's key: what the item says, or the default.
-    fn key<'v>(self, name: &str, fields: &'v Map<String, Value>) -> Option<&'v Value>
+    pub(super) fn key<'v>(self, name: &str, fields: &'v Map<String, Value>) -> Option<&'v Value>
     where
         'a: 'v,
     {

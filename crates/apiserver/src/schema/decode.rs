@@ -110,7 +110,9 @@ impl Decoder {
         }
         match (facts.kind, &mut *value) {
             (Type::NumberOrString, _) => {
-                *value = quantity::canonical(value)?.into();
+                if !quantity::is_canonical(value) {
+                    *value = quantity::canonical(value)?.into();
+                }
                 Ok(())
             }
             (Type::IntOrString, Value::Number(number)) if fits(number, "int32") => Ok(()),
@@ -143,10 +145,11 @@ impl Decoder {
                     } else {
                         ""
                     };
+                    let is_resources = kind.ends_with(".ResourceList");
                     for (key, field) in fields {
                         let path = Trail::Field(place.path, key);
                         self.value(inner, element, field, Place { path: &path, ..place })?;
-                        if kind.ends_with(".ResourceList") {
+                        if is_resources && !quantity::is_canonical(field) {
                             *field = quantity::canonical_in_thousandths(field)?.into();
                         }
                     }
@@ -168,11 +171,12 @@ impl Decoder {
         let owner = schema.struct_name().unwrap_or_default();
         let place = Place { owner, ..place };
         let mut outcome = Ok(());
+        let mut properties = schema.in_order();
         fields.retain(|name, value| {
             if outcome.is_err() {
                 return true;
             }
-            let Some(property) = schema.property(name) else {
+            let Some(property) = properties.get(name) else {
                 self.unknown.push(Trail::Field(place.path, name).to_string());
                 return false;
             };
@@ -220,6 +224,14 @@ impl Decoder {
             if go.pointer {
                 return Ok(Some(Value::Null));
             }
+        }
+        // Most fields are text that may say anything.
+        let facts = schema.facts();
+        if let (Type::String, None, Value::String(text)) = (facts.kind, facts.time, &value)
+            && *go.kind != *"[]uint8"
+        {
+            let left_out = !go.pointer && go.omit != Omit::Never && text.is_empty();
+            return Ok((!left_out).then_some(value));
         }
         let embedded = go
             .embedded

@@ -45,6 +45,7 @@ pub(crate) use problem::{FieldError, Problem};
 use properties::Properties;
 pub(crate) use prune::{prune, prune_object};
 pub(crate) use validate::validate;
+pub(crate) use view::InOrder;
 
 /// A set of schemas that may refer to each other.
 #[derive(Debug, Default)]

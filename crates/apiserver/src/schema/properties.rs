@@ -27,12 +27,43 @@ impl Properties {
         self.0[first..]
             .iter()
             .take_while(|property| property.head == head)
-            .find(|property| *property.name == *name)
+            .find(|property| property.is(name))
             .map(|property| property.id)
+    }
+
+    pub(super) fn in_order(&self) -> InOrder<'_> {
+        InOrder(&self.0)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, NodeId)> {
         self.0.iter().map(|property| (&*property.name, property.id))
+    }
+}
+
+/// Finds names that come in their order, as those of an object's fields do: from where the last one was.
+#[derive(Debug)]
+pub(super) struct InOrder<'a>(&'a [Property]);
+
+impl InOrder<'_> {
+    pub(super) fn get(&mut self, name: &str) -> Option<NodeId> {
+        let head = head(name);
+        let place = self.0.iter().position(|property| property.head >= head);
+        self.0 = &self.0[place.unwrap_or(self.0.len())..];
+        self.0
+            .iter()
+            .take_while(|property| property.head == head)
+            .find(|property| property.is(name))
+            .map(|property| property.id)
+    }
+}
+
+impl Property {
+    /// Whether it has this name, which has the same head.
+    fn is(&self, name: &str) -> bool {
+        // Most names are no longer than a head. To compare what is behind it, nothing with nothing, would cost more than
+        // all the rest.
+        self.name.len() == name.len()
+            && (name.len() <= 8 || self.name.as_bytes()[8..] == name.as_bytes()[8..])
     }
 }
 
@@ -54,10 +85,13 @@ impl FromIterator<(Box<str>, NodeId)> for Properties {
 
 /// The first bytes of a name as a number that sorts as they do.
 fn head(name: &str) -> u64 {
-    let mut head = [0; 8];
-    let length = name.len().min(8);
-    head[..length].copy_from_slice(&name.as_bytes()[..length]);
-    u64::from_be_bytes(head)
+    if let Some(head) = name.as_bytes().first_chunk() {
+        return u64::from_be_bytes(*head);
+    }
+    let head = name.bytes().fold(0, |head, byte| head << 8 | u64::from(byte));
+    // The empty name has no head.
+    head.checked_shl(64 - 8 * u32::try_from(name.len()).unwrap_or(8))
+        .unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -74,6 +108,8 @@ mod tests {
             "ab",
             "terminat",
             "é",
+            "sevenébc",
+            "sevenébd",
         ];
         let properties: Properties = names.iter().copied().map(Box::from).zip(0..).collect();
         for (name, id) in names.iter().zip(0..) {
@@ -82,5 +118,18 @@ mod tests {
         assert_eq!(properties.get("termination"), None);
         assert_eq!(properties.get("b"), None);
         assert!(properties.iter().is_sorted());
+        let mut sorted = names;
+        sorted.sort_unstable();
+        for skipped in 0..names.len() {
+            let mut in_order = properties.in_order();
+            for (index, name) in sorted.iter().enumerate().filter(|(index, _)| *index != skipped) {
+                assert_eq!(in_order.get(name), properties.get(name), "{name}");
+                assert_eq!(
+                    in_order.get(&format!("{name}\u{1}")),
+                    None,
+                    "behind {name} at {index}"
+                );
+            }
+        }
     }
 }

@@ -29,6 +29,15 @@ enum Form {
     Exponent,
 }
 
+/// Whether an amount is in its canonical form, and a whole number of thousandths, as can be seen at once. Nearly all are.
+pub(crate) fn is_canonical(value: &Value) -> bool {
+    let usual = value.as_str().and_then(usual);
+    usual.is_some_and(|(number, (form, _))| {
+        let step = if form == Form::Binary { 1024 } else { 1000 };
+        number % step != 0
+    })
+}
+
 /// The canonical form of an amount that is given as text or number.
 pub(crate) fn canonical(value: &Value) -> Result<String, String> {
     let text = match value {
@@ -67,7 +76,31 @@ pub(crate) fn nanos(value: &Value) -> Option<i128> {
     }
 }
 
+/// The number, the form and the billionths of one, of an amount as people write it: up to nine digits and a suffix.
+fn usual(text: &str) -> Option<(u32, (Form, i128))> {
+    let length = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (digits, suffix) = text.split_at(length);
+    if !(1..=9).contains(&length) || digits.starts_with('0') {
+        return None;
+    }
+    let unit = match suffix {
+        "m" => (Form::Decimal, UNIT / 1000),
+        "" => (Form::Decimal, UNIT),
+        "k" => (Form::Decimal, UNIT * 1000),
+        "M" => (Form::Decimal, UNIT * 1_000_000),
+        "Ki" => (Form::Binary, UNIT << 10),
+        "Mi" => (Form::Binary, UNIT << 20),
+        "Gi" => (Form::Binary, UNIT << 30),
+        _ => return None,
+    };
+    let digits = digits.bytes().map(|digit| u32::from(digit - b'0'));
+    Some((digits.fold(0, |number, digit| number * 10 + digit), unit))
+}
+
 fn parse(text: &str) -> Option<(i128, Form)> {
+    if let Some((number, (form, unit))) = usual(text) {
+        return Some((i128::from(number) * unit, form));
+    }
     let (negative, rest) = match text.as_bytes().first()? {
         b'-' => (true, &text[1..]),
         b'+' => (false, &text[1..]),
@@ -209,8 +242,11 @@ mod tests {
             (json!("0"), "0"),
             (json!("1."), "1"),
             (json!(".5"), "500m"),
+            (json!("0500m"), "500m"),
+            (json!("999999999Gi"), "999999999Gi"),
         ] {
             assert_eq!(canonical(&given).as_deref(), Ok(form), "{given}");
+            assert!(!is_canonical(&given) || given == form, "{given}");
         }
         for (given, form) in [
             ("0.0001", "1m"),
@@ -238,6 +274,15 @@ mod tests {
     }
 
     proptest::proptest! {
+        #[test]
+        fn what_is_canonical_at_once_is_so(text in "[0-9]{1,10}(m|k|M|Ki|Mi|Gi|)") {
+            let value = Value::from(text.as_str());
+            let form = canonical(&value).expect("an amount");
+            proptest::prop_assert_eq!(is_canonical(&value) && form != text, false);
+            // With a sign it is read the long way.
+            proptest::prop_assert_eq!(nanos(&value), nanos(&format!("+{text}").into()));
+        }
+
         #[test]
         fn a_canonical_form_is_its_own_and_means_the_same(text in "-?[0-9]{1,6}(\\.[0-9]{1,4})?(n|u|m|k|M|G|Ki|Mi|Gi|e[0-9]|)") {
             let form = canonical(&text.as_str().into()).expect("an amount");

@@ -2,6 +2,8 @@
 
 use jiff::Timestamp;
 
+use crate::world::rfc3339;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Precision {
     Seconds,
@@ -52,11 +54,24 @@ pub(crate) fn canonical(text: &str, precision: Precision) -> Result<String, Stri
             return Err(refuse(&rest[7..], "Z07:00"));
         }
     }
+    if precision == Precision::Seconds && rest == "Z" && is_usual(text.as_bytes()) {
+        return Ok(text.to_owned());
+    }
     let time: Timestamp = text.parse().map_err(|_| refuse(rest, "Z07:00"))?;
     Ok(match precision {
-        Precision::Seconds => time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+        Precision::Seconds => rfc3339(time),
         Precision::Micros => time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string(),
     })
+}
+
+/// Whether a time that is written in digits, in UTC and to the second, is one for sure: its day is in every month.
+fn is_usual(text: &[u8]) -> bool {
+    let number = |place: usize| (text[place] - b'0') * 10 + (text[place + 1] - b'0');
+    (1..=12).contains(&number(5))
+        && (1..=28).contains(&number(8))
+        && number(11) < 24
+        && number(14) < 60
+        && number(17) < 60
 }
 
 #[cfg(test)]
@@ -76,6 +91,8 @@ mod tests {
                 Precision::Micros,
                 "2020-01-01T00:00:00.123456Z",
             ),
+            ("2020-12-28T23:59:59Z", Precision::Seconds, "2020-12-28T23:59:59Z"),
+            ("2020-02-29T23:59:59Z", Precision::Seconds, "2020-02-29T23:59:59Z"),
         ] {
             assert_eq!(canonical(given, precision).as_deref(), Ok(form));
         }
@@ -88,6 +105,16 @@ mod tests {
                 canonical(short_or_long, Precision::Micros).is_err(),
                 "{short_or_long}"
             );
+        }
+        for no_time in [
+            "2021-02-29T00:00:00Z",
+            "2021-13-01T00:00:00Z",
+            "2021-00-01T00:00:00Z",
+            "2021-01-00T00:00:00Z",
+            "2021-01-01T24:00:00Z",
+            "2021-01-01T00:60:00Z",
+        ] {
+            assert!(canonical(no_time, Precision::Seconds).is_err(), "{no_time}");
         }
         assert_eq!(
             canonical("x", Precision::Seconds).unwrap_err(),

@@ -1,6 +1,19 @@
 //! Looking at one schema of a graph, with what it refers to resolved.
 
-use super::{Additional, Graph, MapType, Node, NodeId, Type, View};
+use super::{Additional, Graph, MapType, Node, NodeId, Type, View, properties};
+
+/// See [`View::in_order`].
+#[derive(Debug)]
+pub(crate) struct InOrder<'a> {
+    graph: &'a Graph,
+    properties: properties::InOrder<'a>,
+}
+
+impl<'a> InOrder<'a> {
+    pub(crate) fn get(&mut self, name: &str) -> Option<View<'a>> {
+        self.properties.get(name).map(|id| View::new(self.graph, id))
+    }
+}
 
 impl<'a> View<'a> {
     pub(super) fn new(graph: &'a Graph, id: NodeId) -> Self {
@@ -38,6 +51,14 @@ impl<'a> View<'a> {
             .properties
             .get(name)
             .map(|id| Self::new(self.graph, id))
+    }
+
+    /// Finds properties by names that come in their order, as those of an object's fields do.
+    pub(crate) fn in_order(self) -> InOrder<'a> {
+        InOrder {
+            graph: self.graph,
+            properties: self.facts().properties.in_order(),
+        }
     }
 
     pub(crate) fn properties(self) -> impl Iterator<Item = (&'a str, View<'a>)> {

@@ -280,35 +280,14 @@ impl Running<'_> {
         let terms = election.as_ref().map_or_else(Terms::endless, |election| {
             Terms::elected(election.status().subscribe(), election.fence())
         });
-        let (services, tasks): (Vec<_>, Vec<_>) =
-            tasks.into_iter().partition(|task| task.scope == Scope::Service);
-        let mut serving = Parts::default();
+        let (mut serving, mut parts) = (Parts::default(), Parts::default());
+        let (services, tasks): (Vec<_>, _) = tasks.into_iter().partition(Task::is_service);
         for service in services {
             self.start(service, &mut serving, &terms, &service_stop, &recorder);
         }
-        let mut parts = Parts::default();
-        for Prepared {
-            name,
-            led,
-            board,
-            run,
-        } in controllers
-        {
-            let env = Env {
-                caches: self.caches.clone(),
-                selection: self.selection.clone(),
-                terms: if led { terms.clone() } else { Terms::endless() },
-                stop: stop.clone(),
-                recorder: if led { &led_recorder } else { &recorder }.clone(),
-                metrics: self.metrics.clone(),
-                board,
-            };
-            let (ended, controller) = (run(env), name.clone());
-            parts.spawn(name, async move {
-                ended
-                    .await
-                    .map_err(|cause| ManagerError::Controller { controller, cause })
-            });
+        for controller in controllers {
+            let recorder = if controller.led { &led_recorder } else { &recorder };
+            self.control(controller, &mut parts, &terms, &stop, recorder);
         }
         let (tell, told) = oneshot::channel();
         let electing = async {
@@ -362,10 +341,10 @@ impl Running<'_> {
             }
             // The first failure is the cause; later ones may be its consequence.
             let end = Instant::now() + self.grace;
-            let finished = self.finish(&mut parts, &switch, end).await;
-            let served = self.finish(&mut serving, &service_switch, end).await;
+            outcome = outcome.and(self.finish(&mut parts, &switch, end).await);
+            outcome = outcome.and(self.finish(&mut serving, &service_switch, end).await);
             over.throw(Phase::Finishing);
-            outcome.and(finished).and(served)
+            outcome
         };
         let writing = async {
             let until_over = || {
@@ -379,6 +358,36 @@ impl Running<'_> {
         let (outcome, (), ()) = futures::join!(working, electing, writing);
         self.caches.close().await;
         outcome
+    }
+
+    fn control(
+        &self,
+        controller: Prepared,
+        parts: &mut Parts,
+        terms: &Terms,
+        stop: &Stop,
+        recorder: &Recorder,
+    ) {
+        let env = Env {
+            caches: self.caches.clone(),
+            selection: self.selection.clone(),
+            terms: if controller.led {
+                terms.clone()
+            } else {
+                Terms::endless()
+            },
+            stop: stop.clone(),
+            recorder: recorder.clone(),
+            metrics: self.metrics.clone(),
+            board: controller.board,
+        };
+        let (ended, name) = ((controller.run)(env), controller.name);
+        let controller = name.clone();
+        parts.spawn(name, async move {
+            ended
+                .await
+                .map_err(|cause| ManagerError::Controller { controller, cause })
+        });
     }
 
     /// Lets everything end by itself until the end of the grace period, then ends it.

@@ -76,4 +76,8 @@ impl Task {
             start: Arc::new(move |ctx| Box::pin(task(ctx))),
         }
     }
+
+    pub(super) fn is_service(&self) -> bool {
+        self.scope == Scope::Service
+    }
 }

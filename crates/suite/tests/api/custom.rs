@@ -20,19 +20,10 @@ fn definitions(ctx: &Context) -> Collection {
 }
 
 /// A definition of `Foo`, owned by the case's namespace, so that a cluster that lives on collects it.
-async fn definition(ctx: &Context) -> anyhow::Result<Value> {
-    let namespace = Collection::at(ctx, "/api/v1/namespaces")
-        .get(ctx.namespace())
-        .await?
-        .ok()?;
-    Ok(json!({
+fn definition(ctx: &Context) -> Value {
+    json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {
-            "name": format!("foos.{}", group(ctx)),
-            "ownerReferences": [{
-                "apiVersion": "v1", "kind": "Namespace", "name": ctx.namespace(), "uid": namespace["metadata"]["uid"],
-            }],
-        },
+        "metadata": { "name": format!("foos.{}", group(ctx)), "ownerReferences": [ctx.owner()] },
         "spec": {
             "group": group(ctx), "scope": "Namespaced",
             "names": { "plural": "foos", "singular": "foo", "kind": "Foo", "listKind": "FooList" },
@@ -50,12 +41,12 @@ async fn definition(ctx: &Context) -> anyhow::Result<Value> {
                 } },
             }],
         },
-    }))
+    })
 }
 
 /// Installs the definition and waits until its objects can be listed.
 async fn foos(ctx: &Context) -> anyhow::Result<Collection> {
-    definitions(ctx).create(&definition(ctx).await?).await?.ok()?;
+    definitions(ctx).create(&definition(ctx)).await?.ok()?;
     let foos = Collection::at(
         ctx,
         format!("/apis/{}/v1/namespaces/{}/foos", group(ctx), ctx.namespace()),
@@ -74,7 +65,7 @@ fn foo(ctx: &Context, name: &str) -> Value {
 }
 
 pub(crate) async fn a_definition_is_established_and_serves_its_kind(ctx: Context) -> anyhow::Result<()> {
-    let created = definitions(&ctx).create(&definition(&ctx).await?).await?.ok()?;
+    let created = definitions(&ctx).create(&definition(&ctx)).await?.ok()?;
     let query = format!(
         "fieldSelector=metadata.name%3D{}&resourceVersion={}",
         name(&created),

@@ -97,11 +97,8 @@ pub(crate) async fn a_user_has_the_rights_of_its_role_and_no_others(ctx: Context
 }
 
 pub(crate) async fn a_cluster_role_reaches_everywhere(ctx: Context) -> Result<()> {
-    let owner = Api::<Namespace>::all(ctx.client()).get(ctx.namespace()).await?;
     let role: ClusterRole = from_value(json!({
-        "metadata": {"name": ctx.namespace(), "ownerReferences": [
-            {"apiVersion": "v1", "kind": "Namespace", "name": ctx.namespace(), "uid": owner.uid()},
-        ]},
+        "metadata": {"name": ctx.namespace(), "ownerReferences": [ctx.owner()]},
         "rules": [{"verbs": ["get", "list"], "apiGroups": [""], "resources": ["configmaps", "namespaces"]}],
     }))?;
     let name = format!("{}-reader", ctx.namespace());

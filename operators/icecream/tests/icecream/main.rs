@@ -42,6 +42,7 @@ suite!("icecream", paused;
     mistakes::a_deployment_of_somebody_else_is_not_touched_and_its_name_taken_when_it_is_free,
     mistakes::two_icecreams_do_not_share_a_deployment,
     story::it_comes_to_the_same_end_wherever_it_is_stopped,
+    story::the_roles_are_enough_and_nothing_in_them_is_idle,
 );
 
 /// (a), (d): the Deployment is written once, then the status, under upstream's name, and people are told.

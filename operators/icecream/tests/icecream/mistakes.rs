@@ -1,6 +1,9 @@
 //! What can be wrong, and that it is told, harms nobody and is not asked about again and again.
 
+use std::time::Duration;
+
 use serde_json::json;
+use tokio::time::Instant;
 use windlass::{k8s_openapi::api::apps::v1::Deployment, prelude::*};
 use windlass_icecream::Icecream;
 use windlass_suite::Context as Case;
@@ -128,10 +131,12 @@ pub(crate) async fn a_deployment_of_somebody_else_is_not_touched_and_its_name_ta
     );
 
     // The backoff is at many seconds by now: it is the deletion that wakes it.
+    let freed = Instant::now();
     stand.delete::<Deployment>("scoops").await?;
     let own = stand
         .wait_for::<Deployment>("scoops", |deployment| deployment.uid() != theirs.uid())
         .await?;
+    assert!(freed.elapsed() < Duration::from_secs(5), "{:?}", freed.elapsed());
     assert_eq!(own.owner_references()[0].name, "example");
     stand.tells("example", &[]).await?;
     stand.close().await

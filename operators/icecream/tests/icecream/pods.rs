@@ -42,10 +42,7 @@ pub(crate) async fn the_status_tells_nodes_names_addresses_and_requests(case: Ca
             .await?;
         // A pod that has no node yet is told of as far as it goes.
         let waiting = format!("{name}-d");
-        let (key, value) = label;
-        stand
-            .create(pod(json!({ "name": waiting, "labels": { key: value } }), ""))
-            .await?;
+        stand.create(pod(&waiting, label, "")).await?;
         let status = stand.tells(name, &[&a, &b, &c, &waiting]).await?;
         assert_eq!(status.node_names, ["north", "south"]);
         assert_eq!(status.total_allocated_cpu, "1");
@@ -66,10 +63,7 @@ pub(crate) async fn a_status_write_leads_to_one_more_look_and_then_to_silence(
     let (before, _) = stand.looks();
     stand.wire().forget();
     // One change of one pod: it comes with everything that is told of it.
-    let label = json!({ windlass_icecream::FLAVOR: "mint" });
-    stand
-        .create(pod(json!({ "name": "one", "labels": label }), "north"))
-        .await?;
+    stand.create(pod("one", of_flavor("mint"), "north")).await?;
     stand.tells("example", &["one"]).await?;
     stand.settle().await;
     let (after, failed) = stand.looks();
@@ -187,10 +181,7 @@ pub(crate) async fn quarters_are_not_rounded_up_to_ones(case: Case) -> anyhow::R
         container("b", json!({ "cpu": "1m" })),
         container("c", json!({})),
     ]);
-    let mut big = pod(
-        json!({ "name": "big", "labels": { "ice-cream-flavor": "mint" } }),
-        "north",
-    );
+    let mut big = pod("big", of_flavor("mint"), "north");
     big.spec = serde_json::from_value(json!({ "containers": many }))?;
     stand.create(big).await?;
     let status = stand
@@ -209,10 +200,7 @@ pub(crate) async fn init_containers_and_finished_pods_are_not_counted(case: Case
     let mut stand = Stand::open(&case).await?;
     let spec = json!({ "deploymentName": "scoops", "flavor": "mint" });
     stand.icecream("example", spec).await?;
-    let mut prepared = pod(
-        json!({ "name": "prepared", "labels": { "ice-cream-flavor": "mint" } }),
-        "north",
-    );
+    let mut prepared = pod("prepared", of_flavor("mint"), "north");
     let init = json!([{ "name": "churn", "image": "x", "resources": { "requests": { "cpu": "4", "memory": "4Gi" } } }]);
     if let Some(spec) = &mut prepared.spec {
         spec.init_containers = serde_json::from_value(init)?;
@@ -322,10 +310,7 @@ pub(crate) async fn pods_of_other_namespaces_and_flavors_are_not_its_own(case: C
     // Two of one flavor tell the same.
     let spec = json!({ "deploymentName": "other", "flavor": "mint" });
     stand.icecream("sibling", spec).await?;
-    let stranger = pod(
-        json!({ "name": "stranger", "labels": { "ice-cream-flavor": "mint" } }),
-        "north",
-    );
+    let stranger = pod("stranger", of_flavor("mint"), "north");
     let pods = elsewhere.api::<Pod>();
     pods.create(&PostParams::default(), &stranger).await?;
     stand.pod("plum", of_flavor("plum"), "north", 2).await?;

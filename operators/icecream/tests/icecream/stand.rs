@@ -8,13 +8,16 @@ use windlass::{
     k8s_openapi::api::core::v1::{Event, Pod},
     kube,
     prelude::*,
-    runtime::Outcomes,
+    runtime::{Install, Outcomes},
 };
 use windlass_cluster::Backend;
 use windlass_icecream::{FLAVOR, ICECREAM, Icecream, IcecreamSpec, IcecreamStatus, controller};
 use windlass_suite::{Context as Case, Running, Shipped, World, install};
 
-pub(crate) const RIGHTS: &str = include_str!("../../rbac.yaml");
+/// The rights that the controller ships with.
+pub(crate) fn shipped() -> Shipped {
+    Shipped::read(include_str!("../../rbac.yaml")).expect("a manifest of roles")
+}
 
 pub(crate) struct Stand {
     world: World,
@@ -32,8 +35,12 @@ impl Stand {
 
     /// Without anybody at work.
     pub(crate) async fn closed(case: &Case) -> anyhow::Result<Self> {
+        Self::under(case, &shipped()).await
+    }
+
+    pub(crate) async fn under(case: &Case, rights: &Shipped) -> anyhow::Result<Self> {
         install(case, [Icecream::crd()]).await?;
-        let client = Shipped::read(RIGHTS)?.client(case).await?;
+        let client = rights.client(case).await?;
         Ok(Self {
             world: World::of(case, &client),
             running: None,
@@ -48,6 +55,8 @@ impl Stand {
     pub(crate) fn start_with(&mut self, manager: Manager) {
         let controller = controller();
         self.outcomes = controller.outcomes();
+        // As the program does.
+        let manager = manager.install(Install::new([Icecream::crd()]));
         self.running = Some(Running::start(manager.controller(controller)));
     }
 
@@ -100,9 +109,7 @@ impl Stand {
 
     /// A pod on `node` with the address `10.0.0.<n>`, that runs and has the label.
     pub(crate) async fn pod(&self, name: &str, label: (&str, &str), node: &str, n: u8) -> anyhow::Result<()> {
-        let (label, value) = label;
-        self.create(pod(json!({ "name": name, "labels": { label: value } }), node))
-            .await?;
+        self.create(pod(name, label, node)).await?;
         let address = format!("10.0.0.{n}");
         let status = json!({ "phase": "Running", "podIP": address, "podIPs": [{ "ip": address }] });
         self.patch_status::<Pod>(name, json!({ "status": status }))
@@ -154,7 +161,8 @@ pub(crate) fn of_icecream(name: &str) -> (&'static str, &str) {
 }
 
 /// One container that asks for a quarter of a CPU and 64 Mi.
-pub(crate) fn pod(metadata: Value, node: &str) -> Pod {
+pub(crate) fn pod(name: &str, (label, value): (&str, &str), node: &str) -> Pod {
+    let metadata = json!({ "name": name, "labels": { label: value } });
     let requests = json!({ "cpu": "250m", "memory": "64Mi" });
     let container = json!({ "name": "cone", "image": "cone", "resources": { "requests": requests } });
     let mut spec = json!({ "containers": [container] });

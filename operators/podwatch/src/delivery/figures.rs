@@ -42,6 +42,8 @@ pub struct Figures {
     pub dropped_stopped: u64,
 }
 
+type Figure = fn(&Counts) -> &AtomicU64;
+
 macro_rules! count {
     ($($name:ident),*) => {
         impl Counts {
@@ -97,7 +99,7 @@ pub(super) fn show(metrics: &Metrics, lanes: &[Arc<Lane>]) {
         "Whether the last attempt to deliver worked",
         read(|lane| f64::from(u8::from(lane.trouble().is_none()))),
     );
-    let count = |name, help, figure: fn(&Counts) -> &AtomicU64| {
+    let count = |name, help, figure: Figure| {
         let lanes = lanes.to_vec();
         metrics.read_counter(name, help, move || -> Vec<_> {
             let lanes = lanes.iter();
@@ -131,7 +133,7 @@ pub(super) fn show(metrics: &Metrics, lanes: &[Arc<Lane>]) {
         "windlass_podwatch_sink_dropped",
         "Notices that were not delivered: no room (told later if still so), too many retries, or too late",
         move || -> Vec<_> {
-            let reasons: [(_, fn(&Counts) -> &AtomicU64); 3] = [
+            let reasons: [(_, Figure); 3] = [
                 ("queue_full", |counts| &counts.full),
                 ("retries", |counts| &counts.retries),
                 ("stopped", |counts| &counts.stopped),

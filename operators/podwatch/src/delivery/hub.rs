@@ -3,12 +3,9 @@
 use std::{collections::HashSet, future::Future, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
-use tokio::{
-    sync::Notify,
-    task::JoinSet,
-    time::{Instant, sleep_until, timeout},
-};
+use tokio::{sync::Notify, task::JoinSet, time::timeout};
 use windlass::{
+    cache::ObjectKey,
     kube::core::ApiResource,
     runtime::{Clock, metrics::Metrics},
 };
@@ -16,11 +13,12 @@ use windlass::{
 use super::{
     Limits, Present,
     figures::{self, Figures},
+    keeper::Keeper,
     lane::Lane,
     worker::Worker,
 };
 use crate::{
-    journal::{Journal, JournalError, Record},
+    journal::{Journal, JournalError, Version},
     notice::{Notice, Observer, Told},
     sinks::{OpenError, Sink, SinkSpec},
 };
@@ -28,19 +26,15 @@ use crate::{
 /// How long sinks may take at the stop to deliver what waits: less than a manager's grace of 30 s.
 const FLUSH: Duration = Duration::from_secs(20);
 
-/// The journal is written at most as often.
-const WRITTEN_EVERY: Duration = Duration::from_secs(1);
-
 /// All sinks.
 pub struct Hub {
     lanes: Vec<Arc<Lane>>,
     /// Until they run.
     sinks: Mutex<Option<Vec<Box<dyn Sink>>>>,
     journal: Option<Arc<Journal>>,
+    keeper: Arc<Keeper>,
     scopes: Mutex<Vec<Arc<str>>>,
     flush: Duration,
-    /// Something was confirmed that the journal does not have yet.
-    confirmed: Arc<Notify>,
     /// The lanes are closed.
     closing: Arc<Notify>,
 }
@@ -100,17 +94,23 @@ impl Hub {
         if let Some((name, ..)) = sinks.iter().find(|(name, ..)| !names.insert(name.clone())) {
             return Err(HubError::DuplicateName(name.clone()));
         }
-        let (lanes, sinks) = sinks
+        let confirmed = Arc::new(Notify::new());
+        let journal = journal.map(Arc::new);
+        let (lanes, sinks): (Vec<_>, _) = sinks
             .into_iter()
-            .map(|(name, limits, sink)| (Arc::new(Lane::new(name, limits, clock)), sink))
+            .map(|(name, limits, sink)| {
+                let lane = Lane::new(name, limits, clock, Arc::clone(&confirmed), journal.is_some());
+                (Arc::new(lane), sink)
+            })
             .unzip();
+        let keeper = Keeper::new(journal.clone(), lanes.clone(), confirmed);
         Ok(Self {
             lanes,
             sinks: Mutex::new(Some(sinks)),
-            journal: journal.map(Arc::new),
+            journal,
+            keeper: Arc::new(keeper),
             scopes: Mutex::default(),
             flush: FLUSH,
-            confirmed: Arc::new(Notify::new()),
             closing: Arc::new(Notify::new()),
         })
     }
@@ -147,6 +147,10 @@ impl Hub {
     /// # Panics
     ///
     /// If the scope was told of before: two watches of the same would undo each other.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "it is given away, and each sink has a share"
+    )]
     pub fn feed(self: &Arc<Self>, scope: &str, kind: &Arc<ApiResource>, present: Arc<dyn Present>) -> Feed {
         let scope: Arc<str> = scope.into();
         let mut scopes = self.scopes.lock();
@@ -180,30 +184,33 @@ impl Hub {
         let sinks = self.sinks.lock().take().ok_or(HubError::RanAlready)?;
         let mut workers = JoinSet::new();
         for (lane, sink) in self.lanes.iter().zip(sinks) {
-            let worker = Worker::new(Arc::clone(lane), sink, Arc::clone(&self.confirmed));
+            let worker = Worker::new(Arc::clone(lane), sink, Arc::clone(&self.keeper));
             workers.spawn(worker.run(Arc::clone(&self.closing)));
         }
+        let mut keeping = std::pin::pin!(self.keeper.run());
         let ended = tokio::select! {
             () = stop => None,
             ended = workers.join_next() => ended,
-            never = self.remember() => match never {},
+            never = &mut keeping => match never {},
         };
         for lane in &self.lanes {
             lane.close();
         }
         self.closing.notify_waiters();
-        let flushed = timeout(self.flush, async {
+        let flushing = timeout(self.flush, async {
             let mut ended = ended;
             loop {
                 match ended {
                     Some(Err(panic)) => return Err(HubError::Panicked(panic.to_string())),
-                    Some(Ok(())) => ended = workers.join_next().await,
                     None if workers.is_empty() => return Ok(()),
-                    None => ended = workers.join_next().await,
+                    Some(Ok(())) | None => ended = workers.join_next().await,
                 }
             }
-        })
-        .await;
+        });
+        let flushed = tokio::select! {
+            flushed = flushing => flushed.unwrap_or(Ok(())),
+            never = &mut keeping => match never {},
+        };
         workers.shutdown().await;
         for lane in &self.lanes {
             if let (waiting @ 1.., _) = lane.backlog() {
@@ -215,49 +222,7 @@ impl Hub {
                 tracing::warn!(sink = %lane.name, waiting, "notices were not delivered before the stop: {kept}");
             }
         }
-        let written = self.write().await.map_err(HubError::Journal);
-        flushed.unwrap_or(Ok(())).and(written)
-    }
-
-    /// Writes the journal whenever something was confirmed, now and then.
-    async fn remember(&self) -> std::convert::Infallible {
-        let mut next = Instant::now();
-        loop {
-            self.confirmed.notified().await;
-            sleep_until(next).await;
-            if let Err(error) = self.write().await {
-                tracing::warn!(%error, "what the sinks confirmed is not remembered");
-                self.confirmed.notify_one();
-            }
-            next = Instant::now() + WRITTEN_EVERY;
-        }
-    }
-
-    async fn write(&self) -> Result<(), JournalError> {
-        let Some(journal) = self.journal.clone() else {
-            return Ok(());
-        };
-        let lanes: Vec<_> = self
-            .lanes
-            .iter()
-            .map(|lane| (lane.name.clone(), lane.progress()))
-            .collect();
-        let write = move || {
-            // What this run does not tell of stays as it was.
-            let mut record: Record = journal.record().clone();
-            for (sink, scopes) in lanes {
-                for (scope, progress) in scopes {
-                    record
-                        .entry(scope.to_string())
-                        .or_default()
-                        .insert(sink.clone(), progress);
-                }
-            }
-            journal.write(&record)
-        };
-        tokio::task::spawn_blocking(write)
-            .await
-            .expect("writing does not panic")
+        flushed.and(self.keeper.write().await.map_err(HubError::Journal))
     }
 }
 
@@ -268,6 +233,14 @@ pub struct Feed {
 }
 
 impl Feed {
+    /// A change that is not to be told: a sink that has confirmed `old` (`None`: knows nothing of the object) counts as having
+    /// confirmed `new` (`None`: it is gone). For one that has not, nothing changes.
+    pub fn pass(&self, key: &ObjectKey, old: Option<&Version>, new: Option<&Version>) {
+        for lane in &self.hub.lanes {
+            lane.pass(self.number, key, old, new);
+        }
+    }
+
     /// All objects that there were at the start have been told. What a sink has confirmed before a restart and is not there any
     /// more is told to it as deleted.
     pub fn listed(&self) {

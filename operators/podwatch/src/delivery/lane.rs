@@ -15,7 +15,7 @@
 //! is read, written or awaited.
 
 use std::{
-    collections::{HashMap, HashSet, hash_map::Entry},
+    collections::{HashMap, hash_map::Entry},
     sync::Arc,
     time::Duration,
 };
@@ -23,13 +23,13 @@ use std::{
 use parking_lot::Mutex;
 use tokio::{sync::Notify, time::Instant};
 use windlass::{
-    cache::{ObjectKey, Uid},
+    cache::ObjectKey,
     kube::core::ApiResource,
     runtime::Clock,
     workqueue::{DelayedOnClose, WorkQueue},
 };
 
-use super::{Limits, Present, figures::Counts, pace, steps::Steps};
+use super::{Limits, Present, figures::Counts, known::Known, pace, steps::Steps};
 use crate::{
     journal::{Progress, Version},
     notice::{Notice, Told, What},
@@ -62,6 +62,10 @@ pub(super) struct Lane {
     pub(super) nudge: Notify,
     state: Mutex<State>,
     clock: Clock,
+    /// Told when something was confirmed.
+    confirmed: Arc<Notify>,
+    /// There is a journal: what a sink may hear of is in it before.
+    offers: bool,
 }
 
 #[derive(Default)]
@@ -69,8 +73,6 @@ struct State {
     /// Never more than `limits.queue`.
     waiting: HashMap<Target, Waiting>,
     feeds: Vec<Feed>,
-    /// Delivered, but the sink has not said yet that it will stay so.
-    unsettled: Vec<(Target, Confirmation)>,
     /// No more is taken.
     closed: bool,
     /// Why the sink cannot be delivered to at present.
@@ -89,16 +91,22 @@ struct Feed {
     scope: Arc<str>,
     kind: Arc<ApiResource>,
     present: Arc<dyn Present>,
-    progress: Progress,
+    known: Known,
     /// All initial objects were told.
     listed: bool,
     /// Something was not taken, or went unseen: compare.
     behind: bool,
 }
 
-enum Confirmation {
-    There(Version),
-    Gone(Option<Uid>),
+/// What is to be done next for a target.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Nothing waits.
+    Nothing,
+    /// A notice can be delivered.
+    Notice,
+    /// The journal must be written first.
+    Offered,
 }
 
 /// What to compare when a lane catches up.
@@ -109,7 +117,13 @@ pub(super) struct CatchUp {
 }
 
 impl Lane {
-    pub(super) fn new(name: String, limits: Limits, clock: Clock) -> Self {
+    pub(super) fn new(
+        name: String,
+        limits: Limits,
+        clock: Clock,
+        confirmed: Arc<Notify>,
+        offers: bool,
+    ) -> Self {
         let mut queue = WorkQueue::builder()
             .rate_limiter(pace::backoff())
             .delayed_on_close(DelayedOnClose::RunNow);
@@ -124,6 +138,8 @@ impl Lane {
             nudge: Notify::new(),
             state: Mutex::default(),
             clock,
+            confirmed,
+            offers,
         }
     }
 
@@ -139,7 +155,7 @@ impl Lane {
             scope,
             kind,
             present,
-            progress,
+            known: Known::new(progress),
             listed: false,
             behind: false,
         });
@@ -165,14 +181,36 @@ impl Lane {
             return Told::Dropped;
         }
         let target = Target::of(feed, notice);
-        let is_waiting = state.waiting.contains_key(&target);
-        let judged = state.feeds[feed].judge(notice, is_waiting);
-        for notice in judged.into_iter().flatten() {
-            if self.push(state, &target, notice) == Told::Dropped {
-                return Told::Dropped;
+        if state.waiting.contains_key(&target) {
+            return self.push(state, &target, Arc::clone(notice));
+        }
+        for notice in state.feeds[feed].known.judge(notice).into_iter().flatten() {
+            // What was seen is known to be wanted.
+            let is_found = notice.inferred || notice.what == What::Synced;
+            if !is_found || state.feeds[feed].present.wants(&notice) {
+                if self.push(state, &target, notice) == Told::Dropped {
+                    return Told::Dropped;
+                }
+            } else if !state.waiting.contains_key(&target) {
+                let now = (notice.what != What::Deleted).then(|| Version::of(&notice));
+                if state.feeds[feed].known.unwanted(&notice.key, now.as_ref()) {
+                    self.confirmed.notify_one();
+                }
             }
         }
         Told::Taken
+    }
+
+    /// A change that is not to be told counts as confirmed, if what was before it is.
+    pub(super) fn pass(&self, feed: usize, key: &ObjectKey, old: Option<&Version>, new: Option<&Version>) {
+        let mut state = self.state.lock();
+        let target = Target {
+            feed,
+            key: key.clone(),
+        };
+        if !state.waiting.contains_key(&target) && state.feeds[feed].known.pass(key, old, new) {
+            self.confirmed.notify_one();
+        }
     }
 
     fn push(&self, state: &mut State, target: &Target, notice: Arc<Notice>) -> Told {
@@ -213,6 +251,26 @@ impl Lane {
         self.nudge.notify_one();
     }
 
+    /// Whether something waits for a target, and whether its object has to be offered before.
+    pub(super) fn next(&self, target: &Target) -> Next {
+        let mut state = self.state.lock();
+        let Some(next) = state.waiting.get(target).and_then(|waiting| waiting.steps.next()) else {
+            return Next::Nothing;
+        };
+        if !self.offers || state.feeds[target.feed].known.needs_offer(next).is_none() {
+            return Next::Notice;
+        }
+        // With it all others that will need it: they share one write.
+        let State { waiting, feeds, .. } = &mut *state;
+        for (target, waiting) in waiting {
+            let known = &mut feeds[target.feed].known;
+            if let Some(uid) = waiting.steps.next().and_then(|next| known.needs_offer(next)) {
+                known.offer(target.key.clone(), uid);
+            }
+        }
+        Next::Offered
+    }
+
     /// The next notice of a target, now with the sink.
     pub(super) fn begin(&self, target: &Target) -> Option<Arc<Notice>> {
         let mut state = self.state.lock();
@@ -225,20 +283,17 @@ impl Lane {
     /// The sink has it. Counts as confirmed with the next [`settled`](Self::settled).
     pub(super) fn delivered(&self, target: &Target, notice: &Notice) {
         self.counts.delivered();
-        let version = Version::of(notice);
-        let confirmation = match notice.what {
-            What::Deleted => Confirmation::Gone(notice.uid.as_ref().map(|_| version.uid)),
-            _ => Confirmation::There(version),
-        };
         let mut state = self.state.lock();
         state.trouble = None;
-        state.unsettled.push((target.clone(), confirmation));
+        state.feeds[target.feed].known.delivered(notice);
         self.landed(&mut state, target);
     }
 
-    /// It is not to be tried again. It is not confirmed either: a restart tries once more.
-    pub(super) fn given_up(&self, target: &Target) {
-        self.landed(&mut self.state.lock(), target);
+    /// It is not to be tried again. A state is not confirmed by that: a restart tries once more.
+    pub(super) fn given_up(&self, target: &Target, notice: &Notice) {
+        let mut state = self.state.lock();
+        state.feeds[target.feed].known.given_up(notice);
+        self.landed(&mut state, target);
     }
 
     fn landed(&self, state: &mut State, target: &Target) {
@@ -276,38 +331,27 @@ impl Lane {
 
     /// How many were delivered and are not confirmed.
     pub(super) fn unsettled(&self) -> usize {
-        self.state.lock().unsettled.len()
+        self.state.lock().unsettled()
     }
 
     /// What was delivered stays so: it is confirmed.
     pub(super) fn settled(&self) {
         let mut state = self.state.lock();
-        let State { feeds, unsettled, .. } = &mut *state;
-        for (target, confirmation) in unsettled.drain(..) {
-            let objects = &mut feeds[target.feed].progress.objects;
-            match confirmation {
-                Confirmation::There(version) => {
-                    objects.insert(target.key, version);
-                }
-                // The end of another object of this name says nothing about the one that was confirmed.
-                Confirmation::Gone(uid) => {
-                    let is_it = objects
-                        .get(&target.key)
-                        .is_some_and(|known| uid.is_none_or(|uid| uid == known.uid));
-                    if is_it {
-                        objects.remove(&target.key);
-                    }
-                }
-            }
+        for feed in &mut state.feeds {
+            feed.known.settled();
         }
         state.complete();
+        drop(state);
+        self.confirmed.notify_one();
     }
 
     /// What was delivered may not stay: it counts as not confirmed.
     pub(super) fn unsettle(&self, why: &str) {
         let mut state = self.state.lock();
         state.trouble = Some(why.to_owned());
-        state.unsettled.clear();
+        for feed in &mut state.feeds {
+            feed.known.unsettle();
+        }
     }
 
     /// What to compare now, if something is to be and there is room. Says that it is done; a notice that finds no room says
@@ -334,16 +378,16 @@ impl Lane {
     /// Tells the difference between what there is and what was confirmed, as far as there is room. Gives way now and then.
     pub(super) async fn catch_up(&self, CatchUp { feed, kind, present }: CatchUp) {
         let versions = present.versions();
-        let (changed, gone) = self.state.lock().differences(feed, &versions);
+        let (changed, gone) = self.state.lock().feeds[feed].known.differences(&versions);
         let time = self.clock.now();
-        let gone = gone.into_iter().map(|(key, version)| {
+        let gone = gone.into_iter().map(|known| {
             Some(Arc::new(Notice {
                 what: What::Deleted,
                 inferred: true,
                 kind: Arc::clone(&kind),
-                key,
-                uid: Some(version.uid.to_string()),
-                resource_version: Some(version.resource_version.to_string()),
+                uid: Some(known.uid.to_string()),
+                resource_version: known.resource_version_text(),
+                key: known.key,
                 time,
                 object: None,
                 changes: Vec::new(),
@@ -361,6 +405,7 @@ impl Lane {
             }
         }
         self.state.lock().complete();
+        self.confirmed.notify_one();
     }
 
     /// Nothing more is taken; what waits can still be delivered.
@@ -389,77 +434,22 @@ impl Lane {
         let state = self.state.lock();
         let feeds = state.feeds.iter();
         feeds
-            .map(|feed| (Arc::clone(&feed.scope), feed.progress.clone()))
+            .map(|feed| (Arc::clone(&feed.scope), feed.known.progress().clone()))
             .collect()
     }
 }
 
 impl State {
-    /// Objects whose state the sink has not confirmed, and confirmed ones that are not there. What waits is on its way.
-    fn differences(&self, feed: usize, versions: &[Version]) -> (Vec<ObjectKey>, Vec<(ObjectKey, Version)>) {
-        let confirmed = &self.feeds[feed].progress.objects;
-        let waits = |key: &ObjectKey| {
-            let key = key.clone();
-            self.waiting.contains_key(&Target { feed, key })
-        };
-        let changed = versions
-            .iter()
-            .filter(|now| {
-                !confirmed.get(&now.key).is_some_and(|known| known.is_same(now)) && !waits(&now.key)
-            })
-            .map(|now| now.key.clone())
-            .collect();
-        let there: HashSet<_> = versions.iter().map(|now| &now.key).collect();
-        let gone = confirmed
-            .iter()
-            .filter(|(key, _)| !there.contains(key) && !waits(key))
-            .map(|(key, version)| (key.clone(), version.clone()))
-            .collect();
-        (changed, gone)
+    fn unsettled(&self) -> usize {
+        self.feeds.iter().map(|feed| feed.known.unsettled()).sum()
     }
 
     /// Notes which feeds the sink has heard all of.
     fn complete(&mut self) {
-        if self.waiting.is_empty() && self.unsettled.is_empty() {
+        if self.waiting.is_empty() && self.unsettled() == 0 {
             for feed in self.feeds.iter_mut().filter(|feed| feed.listed && !feed.behind) {
-                feed.progress.complete = true;
+                feed.known.complete();
             }
-        }
-    }
-}
-
-impl Feed {
-    /// What a notice is to a sink that has confirmed what this one has: nothing, one step or two.
-    fn judge(&self, notice: &Arc<Notice>, is_waiting: bool) -> [Option<Arc<Notice>>; 2] {
-        let as_it_is = [Some(Arc::clone(notice)), None];
-        if is_waiting || notice.what == What::Deleted {
-            return as_it_is;
-        }
-        let now = Version::of(notice);
-        let inferred = |what| {
-            Some(Arc::new(Notice {
-                what,
-                inferred: true,
-                ..Notice::clone(notice)
-            }))
-        };
-        match self.progress.objects.get(&notice.key) {
-            Some(known) if known.is_same(&now) => [None, None],
-            _ if notice.what != What::Synced => as_it_is,
-            Some(known) if known.uid == now.uid => [inferred(What::Updated), None],
-            Some(known) => [
-                Some(Arc::new(Notice {
-                    what: What::Deleted,
-                    inferred: true,
-                    uid: Some(known.uid.to_string()),
-                    resource_version: Some(known.resource_version.to_string()),
-                    object: None,
-                    ..Notice::clone(notice)
-                })),
-                inferred(What::Added),
-            ],
-            None if self.progress.complete => [inferred(What::Added), None],
-            None => as_it_is,
         }
     }
 }

@@ -21,6 +21,8 @@
 
 mod figures;
 mod hub;
+mod keeper;
+mod known;
 mod lane;
 mod pace;
 mod steps;
@@ -73,9 +75,13 @@ pub struct Rate {
 
 /// What there is now of a feed's objects: asked when a sink has missed something. Quick, and without waiting.
 pub trait Present: Send + Sync + 'static {
-    /// Every object of the selection, also one that a filter hides. Complete once [`Feed::listed`] was called.
+    /// Every object of the selection. Complete once [`Feed::listed`] was called.
     fn versions(&self) -> Vec<Version>;
 
-    /// The object as it is now, as [`Synced`](crate::notice::What::Synced); `None` if it is gone, or not to be told of.
+    /// The object as it is now, as [`Synced`](crate::notice::What::Synced); `None` if it is gone.
     fn read(&self, key: &ObjectKey) -> Option<Arc<Notice>>;
+
+    /// Whether a notice is to be told. Asked about what came from a comparison: what is not is known to the sink from then
+    /// on, as if it were. Asked under a lock: it must use neither feed nor hub.
+    fn wants(&self, notice: &Notice) -> bool;
 }

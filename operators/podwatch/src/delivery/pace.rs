@@ -12,7 +12,7 @@ use crate::sinks::Trouble;
 pub(super) const SHORTEST_REST: Duration = Duration::from_millis(500);
 
 /// The longest one: a sink that is down is asked about once a minute.
-pub(super) const LONGEST_REST: Duration = Duration::from_secs(60);
+pub(super) const LONGEST_REST: Duration = Duration::from_mins(1);
 
 /// How failures grow into rests. Up to a fifth is added by chance, so that many processes do not come back together.
 pub(super) fn backoff() -> Exponential {
@@ -69,10 +69,20 @@ impl<Target: Clone + PartialEq> Pace<Target> {
             .map_or(Duration::ZERO, |bucket| bucket.delay(&(), 0, now))
     }
 
-    /// Something was delivered. Returns whether the sink had to rest before.
-    pub(super) fn delivered(&mut self) -> bool {
+    /// Something was delivered.
+    pub(super) fn delivered(&mut self) {
         self.failed = None;
+    }
+
+    /// What was delivered stays so. Returns whether the sink had to rest before.
+    pub(super) fn settled(&mut self) -> bool {
         std::mem::take(&mut self.rests) > 0
+    }
+
+    /// What was delivered may not stay: the sink rests, or it would be told the same again and again.
+    pub(super) fn unsettled(&mut self) {
+        let rest = self.next_rest();
+        self.rest(rest);
     }
 
     /// It failed. One notice that fails again and again pauses by itself; when another one fails too, it is the sink.
@@ -93,9 +103,13 @@ impl<Target: Clone + PartialEq> Pace<Target> {
         };
         self.failed = Some(target.clone());
         if let Some(rest) = rest {
-            self.rests += 1;
-            self.rest_until = Some(Instant::now() + rest);
+            self.rest(rest);
         }
+    }
+
+    fn rest(&mut self, rest: Duration) {
+        self.rests += 1;
+        self.rest_until = Some(Instant::now() + rest);
     }
 
     fn next_rest(&mut self) -> Duration {
@@ -132,8 +146,9 @@ mod tests {
             );
             at_least = f64::min(at_least * 2.0, 60.0);
         }
-        assert!(pace.delivered());
-        assert!(!pace.delivered());
+        pace.delivered();
+        assert!(pace.settled());
+        assert!(!pace.settled());
         pace.failed(&1, &down(Some(90)));
         assert!((90.0..91.0).contains(&rest(&pace)), "what the sink asked for");
     }
@@ -157,7 +172,7 @@ mod tests {
     async fn turns_come_at_the_rate() {
         let mut pace = Pace::<u8>::new(Some(Rate {
             notices: 30,
-            every: Duration::from_secs(60),
+            every: Duration::from_mins(1),
         }));
         let waits: Vec<_> = (0..3).map(|_| pace.turn().as_secs()).collect();
         assert_eq!(waits, [0, 2, 4]);

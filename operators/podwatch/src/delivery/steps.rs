@@ -28,7 +28,7 @@ impl Steps {
         };
         let is_same_object = waits.uid == next.uid || waits.uid.is_none() || next.uid.is_none();
         if is_same_object {
-            self.last = Some(combine(waits, next));
+            self.last = Some(combine(&waits, next));
             return true;
         }
         self.last = Some(next);
@@ -38,6 +38,11 @@ impl Steps {
             self.gone = Some(waits);
         }
         !is_kept
+    }
+
+    /// The next one to tell.
+    pub(super) fn next(&self) -> Option<&Arc<Notice>> {
+        self.gone.as_ref().or(self.last.as_ref())
     }
 
     /// The next one to tell, which then does not wait any more.
@@ -65,7 +70,7 @@ impl Steps {
 }
 
 /// Two steps of one object as one, for somebody who knows neither.
-fn combine(first: Arc<Notice>, second: Arc<Notice>) -> Arc<Notice> {
+fn combine(first: &Notice, second: Arc<Notice>) -> Arc<Notice> {
     match (first.what, second.what) {
         (What::Synced | What::Added, What::Synced | What::Added | What::Updated) => Arc::new(Notice {
             what: first.what,

@@ -15,7 +15,8 @@ use tokio::{
 use windlass::workqueue::{Outcome, Taken};
 
 use super::{
-    lane::{Lane, Target},
+    keeper::Keeper,
+    lane::{Lane, Next, Target},
     pace::Pace,
 };
 use crate::sinks::{Sink, Trouble};
@@ -24,25 +25,24 @@ use crate::sinks::{Sink, Trouble};
 const SETTLED_TOGETHER: usize = 100;
 
 /// A trouble that lasts is told as often.
-const TELL_AGAIN: Duration = Duration::from_secs(60);
+const TELL_AGAIN: Duration = Duration::from_mins(1);
 
 /// Delivers until the lane is closed, and then what is left, until the sink fails.
 pub(super) struct Worker {
     pub(super) lane: Arc<Lane>,
     pub(super) sink: Box<dyn Sink>,
-    /// Told when something was confirmed.
-    pub(super) confirmed: Arc<Notify>,
+    keeper: Arc<Keeper>,
     pace: Pace<Target>,
     told: Option<Instant>,
 }
 
 impl Worker {
-    pub(super) fn new(lane: Arc<Lane>, sink: Box<dyn Sink>, confirmed: Arc<Notify>) -> Self {
+    pub(super) fn new(lane: Arc<Lane>, sink: Box<dyn Sink>, keeper: Arc<Keeper>) -> Self {
         let pace = Pace::new(lane.limits.rate);
         Self {
             lane,
             sink,
-            confirmed,
+            keeper,
             pace,
             told: None,
         }
@@ -82,30 +82,33 @@ impl Worker {
 
     /// An error says that the sink does not work at present.
     async fn work_on(&mut self, taken: Taken<Target>) -> Result<(), ()> {
-        // The end of an object and what followed it under the same name.
-        for _ in 0..2 {
+        // As much as can wait of one object: a state, its end, and what followed under the same name.
+        for _ in 0..3 {
+            match self.lane.next(&taken) {
+                Next::Nothing => break,
+                Next::Notice => {}
+                Next::Offered => self.keeper.written().await,
+            }
             match self.pace.turn() {
                 // A sink that is always ready shall not keep others from running.
                 Duration::ZERO => tokio::task::consume_budget().await,
                 wait => sleep(wait).await,
             }
-            // Only now: what came while waiting is in it.
+            // Only now, so that what came while waiting is in it. If another object did, it has to be offered first.
+            if self.lane.next(&taken) == Next::Offered {
+                self.keeper.written().await;
+            }
             let Some(notice) = self.lane.begin(&taken) else {
                 break;
             };
             match self.sink.deliver(&notice).await {
                 Ok(()) => {
                     self.lane.delivered(&taken, &notice);
-                    if self.pace.delivered() {
-                        self.lane.wake_all();
-                    }
-                    if self.told.take().is_some() {
-                        tracing::info!(sink = %self.lane.name, "the sink can be delivered to again");
-                    }
+                    self.pace.delivered();
                 }
                 Err(Trouble::Refused { why }) => {
                     self.lane.counts.refused();
-                    self.lane.given_up(&taken);
+                    self.lane.given_up(&taken, &notice);
                     tracing::warn!(sink = %self.lane.name, object = %notice.key, "the sink refused a notice: it {why}");
                 }
                 Err(trouble) => {
@@ -115,7 +118,7 @@ impl Worker {
                     match taken.fail() {
                         Outcome::Dropped { failures } => {
                             self.lane.counts.retries();
-                            self.lane.given_up(&target);
+                            self.lane.given_up(&target, &notice);
                             tracing::warn!(sink = %self.lane.name, object = %notice.key, failures, "a notice was given up");
                         }
                         Outcome::Retry { .. } | Outcome::Closed => {
@@ -138,10 +141,16 @@ impl Worker {
         match self.sink.settle().await {
             Ok(()) => {
                 self.lane.settled();
-                self.confirmed.notify_one();
+                if self.pace.settled() {
+                    self.lane.wake_all();
+                }
+                if self.told.take().is_some() {
+                    tracing::info!(sink = %self.lane.name, "the sink can be delivered to again");
+                }
             }
             Err(trouble) => {
                 self.complain(trouble.why());
+                self.pace.unsettled();
                 self.lane.unsettle(trouble.why());
             }
         }

@@ -88,7 +88,7 @@ pub(super) fn compile(
         variables,
     };
     checker.names(program.expression(), &mut Vec::new())?;
-    if let Some(what) = checker.other_than_boolean(program.expression()) {
+    if let Some(what) = other_than_boolean(program.expression()) {
         let id = program.expression().id;
         return Err(checker.error(
             id,
@@ -226,47 +226,42 @@ impl Checker<'_> {
         let mut context = Context::with_env(Arc::clone(self.env));
         context.add_function(name, || true).is_err()
     }
+}
 
-    /// What it gives, if that surely is neither true nor false.
-    fn other_than_boolean(&self, expression: &IdedExpr) -> Option<&'static str> {
-        match &expression.expr {
-            Expr::Literal(literal) => match literal {
-                LiteralValue::Boolean(_) => None,
-                LiteralValue::String(_) => Some("a text"),
-                LiteralValue::Bytes(_) => Some("bytes"),
-                LiteralValue::Null => Some("null"),
-                LiteralValue::Double(_) | LiteralValue::Int(_) | LiteralValue::UInt(_) => Some("a number"),
-            },
-            Expr::List(_) => Some("a list"),
-            Expr::Map(_) => Some("a map"),
-            Expr::Ident(name) => match name.as_str() {
-                "object" | "old" => Some("an object"),
-                "changes" => Some("a list"),
-                "what" | "kind" | "key" | "name" => Some("a text"),
-                _ => None,
-            },
-            Expr::Call(call) => match call.func_name.as_str() {
-                operators::ADD => Some("a sum"),
-                operators::SUBSTRACT
-                | operators::MULTIPLY
-                | operators::DIVIDE
-                | operators::MODULO
-                | operators::NEGATE => Some("a number"),
-                operators::CONDITIONAL => call
-                    .args
-                    .get(1..)?
-                    .iter()
-                    .find_map(|arm| self.other_than_boolean(arm)),
-                name => NOT_BOOLEAN
-                    .iter()
-                    .find(|(known, _)| *known == name)
-                    .map(|(_, what)| *what),
-            },
-            // `filter` and `map` give lists, the others true or false: it shows in what they begin with.
-            Expr::Comprehension(comprehension) => self
-                .other_than_boolean(&comprehension.accu_init)
-                .filter(|_| matches!(comprehension.accu_init.expr, Expr::List(_))),
-            Expr::Select(_) | Expr::Struct(_) | Expr::Unspecified => None,
-        }
+/// What it gives, if that surely is neither true nor false.
+fn other_than_boolean(expression: &IdedExpr) -> Option<&'static str> {
+    match &expression.expr {
+        Expr::Literal(literal) => match literal {
+            LiteralValue::Boolean(_) => None,
+            LiteralValue::String(_) => Some("a text"),
+            LiteralValue::Bytes(_) => Some("bytes"),
+            LiteralValue::Null => Some("null"),
+            LiteralValue::Double(_) | LiteralValue::Int(_) | LiteralValue::UInt(_) => Some("a number"),
+        },
+        Expr::List(_) => Some("a list"),
+        Expr::Map(_) => Some("a map"),
+        Expr::Ident(name) => match name.as_str() {
+            "object" | "old" => Some("an object"),
+            "changes" => Some("a list"),
+            "what" | "kind" | "key" | "name" => Some("a text"),
+            _ => None,
+        },
+        Expr::Call(call) => match call.func_name.as_str() {
+            operators::ADD => Some("a sum"),
+            operators::SUBSTRACT
+            | operators::MULTIPLY
+            | operators::DIVIDE
+            | operators::MODULO
+            | operators::NEGATE => Some("a number"),
+            operators::CONDITIONAL => call.args.get(1..)?.iter().find_map(|arm| other_than_boolean(arm)),
+            name => NOT_BOOLEAN
+                .iter()
+                .find(|(known, _)| *known == name)
+                .map(|(_, what)| *what),
+        },
+        // `filter` and `map` give lists, the others true or false: it shows in what they begin with.
+        Expr::Comprehension(comprehension) => other_than_boolean(&comprehension.accu_init)
+            .filter(|_| matches!(comprehension.accu_init.expr, Expr::List(_))),
+        Expr::Select(_) | Expr::Struct(_) | Expr::Unspecified => None,
     }
 }

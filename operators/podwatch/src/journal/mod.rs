@@ -11,15 +11,20 @@
 //! reaches every sink **at least once**, however long the process was away; steps in between that nobody saw are
 //! not told.
 //!
-//! What if it dies: before a delivery, or between it and the write of the file, the notice is told again; in the middle of
-//! the write, the file is the one from before, since a new one is written beside it, synced, and renamed over it. A version is
-//! never in the file before its delivery, because only what a sink has confirmed and settled gets into it.
+//! What if it dies:
+//!
+//! - before a delivery, or between it and the write of the file: the notice is told again;
+//! - the same, and the object is gone when it is back: it was in the file as *offered*, since no object that a sink does not know
+//!   is told of before that is written. So its end is told, also if its beginning was not;
+//! - in the middle of a write: the file is the one from before, since a new one is written beside it, synced, and renamed.
+//!
+//! A version is never in the file before its delivery, because only what a sink has confirmed and settled gets into it.
 
 mod store;
 
 use std::collections::{BTreeMap, HashMap};
 
-use windlass::cache::{ObjectKey, Uid};
+use windlass::cache::{Meta, ObjectKey, Uid};
 
 pub use self::store::{Journal, JournalError};
 use crate::notice::Notice;
@@ -36,6 +41,15 @@ pub struct Version {
 }
 
 impl Version {
+    /// What a cache knows of an object.
+    pub fn from_meta(meta: &Meta) -> Self {
+        Self {
+            key: meta.key().clone(),
+            uid: meta.uid(),
+            resource_version: meta.resource_version(),
+        }
+    }
+
     /// The version that a notice tells.
     pub fn of(notice: &Notice) -> Self {
         Self {
@@ -47,6 +61,11 @@ impl Version {
                 .and_then(|version| version.parse().ok())
                 .unwrap_or_default(),
         }
+    }
+
+    /// The version as a notice has it; `None` if it is not known.
+    pub fn resource_version_text(&self) -> Option<String> {
+        (self.resource_version != 0).then(|| self.resource_version.to_string())
     }
 
     /// Whether both are one state of one object.
@@ -62,6 +81,9 @@ pub struct Progress {
     pub complete: bool,
     /// The objects that the sink knows, each as of the state that it has confirmed.
     pub objects: HashMap<ObjectKey, Version>,
+    /// Objects that the sink may have heard of, and has not confirmed. The end of an earlier one of the same name was
+    /// delivered.
+    pub offered: HashMap<ObjectKey, Uid>,
 }
 
 /// Everything that is kept: by scope, by sink.

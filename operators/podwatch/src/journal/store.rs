@@ -8,6 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use windlass::cache::{ObjectKey, Uid};
 
@@ -22,6 +23,8 @@ pub struct Journal {
     path: PathBuf,
     /// What was in it when it was opened.
     read: Record,
+    /// One write at a time, so that a later one has what is newer.
+    writing: Mutex<()>,
     /// Held, not read: beside the file, since the file itself is replaced by each write.
     _lock: fs::File,
 }
@@ -85,6 +88,8 @@ struct Body {
 struct Written {
     complete: bool,
     objects: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    offered: BTreeMap<String, String>,
 }
 
 impl Journal {
@@ -114,6 +119,7 @@ impl Journal {
         Ok(Self {
             path,
             read,
+            writing: Mutex::new(()),
             _lock: lock,
         })
     }
@@ -123,9 +129,12 @@ impl Journal {
         &self.read
     }
 
-    /// Replaces the file by this. Whatever happens meanwhile, it is the old one or the new one. It blocks.
-    pub fn write(&self, record: &Record) -> Result<(), JournalError> {
-        let text = serde_json::to_vec(&Body::from(record)).expect("texts and numbers");
+    /// Replaces the file by what `record` gives. Whatever happens meanwhile, it is the old one or the new one. It blocks.
+    ///
+    /// Writes come one after the other, each with what its `record` gives in its turn.
+    pub fn write(&self, record: impl FnOnce() -> Record) -> Result<(), JournalError> {
+        let _turn = self.writing.lock();
+        let text = serde_json::to_vec(&Body::from(&record())).expect("texts and numbers");
         self.replace(&text).map_err(|cause| JournalError::Io {
             path: self.path.clone(),
             cause,
@@ -179,9 +188,18 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<Record, JournalError> {
                     .ok_or_else(|| damaged(format!("`{version}` of `{key}` is no version")))?;
                 Ok((read.key.clone(), read))
             };
+            let offered = |(key, uid): (String, String)| {
+                let read = uid_of(&uid).ok_or_else(|| damaged(format!("`{uid}` of `{key}` is no uid")))?;
+                Ok((key_of(&key), read))
+            };
             let progress = Progress {
                 complete: written.complete,
                 objects: written.objects.into_iter().map(read).collect::<Result<_, _>>()?,
+                offered: written
+                    .offered
+                    .into_iter()
+                    .map(offered)
+                    .collect::<Result<_, _>>()?,
             };
             record.entry(scope.clone()).or_default().insert(sink, progress);
         }
@@ -191,17 +209,24 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<Record, JournalError> {
 
 fn version_of(key: &str, version: &str) -> Option<Version> {
     let (uid, resource_version) = version.split_once('@')?;
-    let key = match key.split_once('/') {
-        Some((namespace, name)) => ObjectKey::namespaced(namespace, name),
-        None => ObjectKey::cluster(key),
-    };
-    let read = Uid::from(uid);
     Some(Version {
-        key,
-        // What is no UUID would be another one when it is written again.
-        uid: (read.to_string() == uid).then_some(read)?,
+        key: key_of(key),
+        uid: uid_of(uid)?,
         resource_version: resource_version.parse().ok()?,
     })
+}
+
+fn key_of(key: &str) -> ObjectKey {
+    match key.split_once('/') {
+        Some((namespace, name)) => ObjectKey::namespaced(namespace, name),
+        None => ObjectKey::cluster(key),
+    }
+}
+
+/// What is no UUID would be another one when it is written again.
+fn uid_of(uid: &str) -> Option<Uid> {
+    let read = Uid::from(uid);
+    (read.to_string() == uid).then_some(read)
 }
 
 impl From<&Record> for Body {
@@ -217,6 +242,11 @@ impl From<&Record> for Body {
                         format!("{}@{}", version.uid, version.resource_version),
                     )
                 })
+                .collect(),
+            offered: progress
+                .offered
+                .iter()
+                .map(|(key, uid)| (key.to_string(), uid.to_string()))
                 .collect(),
         };
         let sinks = |sinks: &BTreeMap<String, Progress>| {
@@ -262,6 +292,11 @@ mod tests {
     }
 
     fn record(versions: Vec<Version>) -> Record {
+        let offered = versions
+            .iter()
+            .take(1)
+            .map(|version| (version.key.clone(), version.uid))
+            .collect();
         let objects = versions
             .into_iter()
             .map(|version| (version.key.clone(), version))
@@ -269,6 +304,7 @@ mod tests {
         let progress = Progress {
             complete: true,
             objects,
+            offered,
         };
         Record::from([(
             "v1/Pod".to_owned(),
@@ -284,8 +320,8 @@ mod tests {
         assert_eq!(journal.record(), &Record::new());
         assert!(!path.exists(), "nothing is written by opening");
         let record = record(vec![version(Some("a"), "b", 1, 2), version(None, "n", 3, 4)]);
-        journal.write(&record).expect("written");
-        journal.write(&record).expect("written again");
+        journal.write(|| record.clone()).expect("written");
+        journal.write(|| record.clone()).expect("written again");
         drop(journal);
         assert_eq!(Journal::open(&path).expect("there").record(), &record);
         let mut names: Vec<_> = fs::read_dir(&folder)
@@ -302,7 +338,7 @@ mod tests {
         let path = folder.path().join("state");
         let journal = Journal::open(&path).expect("a new one");
         journal
-            .write(&record(vec![version(Some("a"), "b", 1, 2)]))
+            .write(|| record(vec![version(Some("a"), "b", 1, 2)]))
             .expect("written");
         drop(journal);
         let whole = fs::read(&path).expect("bytes");
@@ -324,7 +360,7 @@ mod tests {
         let record = record(vec![version(Some("a"), "b", 1, 2)]);
         Journal::open(&path)
             .expect("new")
-            .write(&record)
+            .write(|| record.clone())
             .expect("written");
         fs::write(folder.path().join("state.new"), "{\"podwat").expect("half of the next one");
         assert_eq!(Journal::open(&path).expect("the old one").record(), &record);

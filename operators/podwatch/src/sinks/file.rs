@@ -97,7 +97,7 @@ impl Sink for File {
     }
 
     fn settle(&mut self) -> BoxFuture<'_, Result<(), Trouble>> {
-        self.blocking(|open| open.sync()).boxed()
+        self.blocking(Open::sync).boxed()
     }
 }
 

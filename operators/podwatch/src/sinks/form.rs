@@ -1,4 +1,4 @@
-//! A notice as JSON: a line of its own, or the data of a CloudEvent.
+//! A notice as JSON: a line of its own, or the data of a `CloudEvent`.
 
 use serde::Serialize;
 use windlass::{kube::Resource as _, kube::core::DynamicObject, serde_json::Value};
@@ -17,7 +17,7 @@ pub(super) fn line(notice: &Notice) -> Vec<u8> {
     bytes
 }
 
-/// A CloudEvent 1.0 in structured mode. `source` says who tells.
+/// A `CloudEvent` 1.0 in structured mode. `source` says who tells.
 pub(super) fn cloud_event(notice: &Notice, source: &str) -> Vec<u8> {
     let event = CloudEvent {
         specversion: "1.0",
@@ -127,8 +127,10 @@ mod tests {
             new: Some(json!("n1")),
         }];
         let bytes = line(&notice);
-        assert_eq!(bytes.iter().filter(|byte| **byte == b'\n').count(), 1);
-        assert_eq!(bytes.last(), Some(&b'\n'));
+        assert_eq!(
+            bytes.iter().position(|byte| *byte == b'\n'),
+            Some(bytes.len() - 1)
+        );
         let read: Value = serde_json::from_slice(&bytes).expect("JSON");
         let expected = json!({
             "id": notice.id(), "time": "2026-01-02T03:04:05Z", "what": "updated", "apiVersion": "v1", "kind": "Pod",

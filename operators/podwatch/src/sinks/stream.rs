@@ -14,9 +14,13 @@ use crate::notice::Notice;
 /// How a line is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Shape {
-    /// For people.
+    /// For people: when, what and which object.
     #[default]
     Text,
+    /// The same, and what changed.
+    Diff,
+    /// In the words of client-go's example: `Sync/Add/Update for Pod web`, `Pod default/web does not exist anymore`.
+    Sync,
     /// JSON, one object a line.
     Json,
 }
@@ -55,7 +59,9 @@ impl Stream {
 impl Sink for Stream {
     fn deliver<'a>(&'a mut self, notice: &'a Arc<Notice>) -> BoxFuture<'a, Result<(), Trouble>> {
         let line = match self.shape {
-            Shape::Text => text::line(notice, self.coloured),
+            Shape::Text => text::line(notice, false, self.coloured),
+            Shape::Diff => text::line(notice, true, self.coloured),
+            Shape::Sync => text::sync(notice),
             Shape::Json => form::line(notice),
         };
         let to = Arc::clone(&self.to);

@@ -12,8 +12,18 @@ const MOST_CHANGES: usize = 6;
 /// A value is cut after so many characters.
 const LONGEST_VALUE: usize = 60;
 
-/// One line with its end: when, what, which object, and what changed.
-pub(super) fn line(notice: &Notice, coloured: bool) -> Vec<u8> {
+/// One line with its end, in the words of client-go's example.
+pub(super) fn sync(notice: &Notice) -> Vec<u8> {
+    let (kind, key) = (&notice.kind.kind, &notice.key);
+    match notice.what {
+        What::Deleted => format!("{kind} {key} does not exist anymore\n"),
+        _ => format!("Sync/Add/Update for {kind} {}\n", key.name()),
+    }
+    .into_bytes()
+}
+
+/// One line with its end: when, what, which object, and what changed if that is asked for.
+pub(super) fn line(notice: &Notice, diff: bool, coloured: bool) -> Vec<u8> {
     let (colour, plain) = match (coloured, notice.what) {
         (false, _) => ("", ""),
         (true, What::Synced) => ("\x1b[2m", "\x1b[0m"),
@@ -26,11 +36,12 @@ pub(super) fn line(notice: &Notice, coloured: bool) -> Vec<u8> {
     if notice.inferred {
         rest.push_str(" (inferred)");
     }
-    for (place, change) in notice.changes.iter().take(MOST_CHANGES).enumerate() {
-        rest.push_str(if place == 0 { ": " } else { ", " });
+    let changes = if diff { &*notice.changes } else { &[] };
+    for (place, change) in changes.iter().take(MOST_CHANGES).enumerate() {
+        rest.push_str(if place == 0 { "  " } else { ", " });
         put(&mut rest, change);
     }
-    if let Some(more @ 1..) = notice.changes.len().checked_sub(MOST_CHANGES) {
+    if let Some(more @ 1..) = changes.len().checked_sub(MOST_CHANGES) {
         write!(rest, ", and {more} more").expect("text");
     }
     // What objects say goes to a terminal: nothing in it may steer it, or begin a line.
@@ -46,13 +57,9 @@ pub(super) fn line(notice: &Notice, coloured: bool) -> Vec<u8> {
 }
 
 fn put(line: &mut String, change: &FieldChange) {
-    let written = match (&change.old, &change.new) {
-        (None, None) => write!(line, "{}", change.path),
-        (None, Some(new)) => write!(line, "{} = {}", change.path, short(new)),
-        (Some(old), None) => write!(line, "{} was {}", change.path, short(old)),
-        (Some(old), Some(new)) => write!(line, "{} {} -> {}", change.path, short(old), short(new)),
-    };
-    written.expect("text");
+    let side = |value: &Option<Value>| value.as_ref().map_or_else(|| "-".to_owned(), short);
+    let (old, new) = (side(&change.old), side(&change.new));
+    write!(line, "{}: {old} → {new}", change.path).expect("text");
 }
 
 fn short(value: &Value) -> String {
@@ -79,7 +86,7 @@ mod tests {
     }
 
     fn text(notice: &Notice) -> String {
-        String::from_utf8(line(notice, false)).expect("text")
+        String::from_utf8(line(notice, true, false)).expect("text")
     }
 
     #[test]
@@ -92,7 +99,11 @@ mod tests {
         ];
         assert_eq!(
             text(&notice),
-            "2026-01-02T03:04:05Z updated Pod default/web: spec.replicas 1 -> 2, metadata.labels.a = \"x\", spec.paused was true\n"
+            "2026-01-02T03:04:05Z updated Pod default/web  spec.replicas: 1 → 2, metadata.labels.a: - → \"x\", spec.paused: true → -\n"
+        );
+        assert_eq!(
+            line(&notice, false, false),
+            b"2026-01-02T03:04:05Z updated Pod default/web\n"
         );
         let mut gone = pod("web", "u1", 7).what(What::Deleted).build();
         gone.inferred = true;
@@ -100,8 +111,16 @@ mod tests {
             text(&gone),
             "2026-01-02T03:04:05Z deleted Pod default/web (inferred)\n"
         );
-        let coloured = String::from_utf8(line(&gone, true)).expect("text");
+        let coloured = String::from_utf8(line(&gone, true, true)).expect("text");
         assert!(coloured.contains("\x1b[31mdeleted\x1b[0m"), "{coloured}");
+    }
+
+    #[test]
+    fn the_example_of_client_go_has_its_words() {
+        let words = |what| String::from_utf8(sync(&pod("web", "u1", 7).what(what).build())).expect("text");
+        assert_eq!(words(What::Synced), "Sync/Add/Update for Pod web\n");
+        assert_eq!(words(What::Updated), "Sync/Add/Update for Pod web\n");
+        assert_eq!(words(What::Deleted), "Pod default/web does not exist anymore\n");
     }
 
     #[test]
@@ -112,7 +131,10 @@ mod tests {
             .collect();
         let text = text(&notice);
         assert!(text.ends_with(", and 2 more\n"), "{text}");
-        assert!(text.contains(&format!("f0 = \"{}...", "é".repeat(59))), "{text}");
+        assert!(
+            text.contains(&format!("f0: - → \"{}...", "é".repeat(59))),
+            "{text}"
+        );
     }
 
     #[test]

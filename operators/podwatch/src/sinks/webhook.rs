@@ -1,7 +1,7 @@
-//! A webhook that gets CloudEvents over HTTP or HTTPS.
+//! A webhook that gets `CloudEvents` over HTTP or HTTPS.
 //!
 //! What the answer says: 2xx has it; 408, 429 and 5xx later, honouring `Retry-After`; anything else not at all. The
-//! answer's body is read, so that the connection can be used again, but never more than a little of it.
+//! answer's body is read, so that the connection can be used again, but never more than a little of it, nor for long.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -25,10 +25,13 @@ use crate::notice::Notice;
 /// The most that is read of an answer.
 const LONGEST_ANSWER: usize = 64 << 10;
 
-/// How long a server may ask to be left alone.
-const LONGEST_REST: Duration = Duration::from_secs(600);
+/// How long the rest of an answer may take after its status.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// POSTs each notice to an address, as a CloudEvent in structured mode.
+/// How long a server may ask to be left alone.
+const LONGEST_REST: Duration = Duration::from_mins(10);
+
+/// POSTs each notice to an address, as a `CloudEvent` in structured mode.
 pub struct Webhook {
     send: Box<dyn Exchange>,
     to: Uri,
@@ -39,7 +42,7 @@ pub struct Webhook {
 /// How a webhook is called.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// For the whole exchange. Default: 10 s.
+    /// Until the answer's status. Default: 10 s.
     pub timeout: Duration,
     /// The events' `source`. Default: `/podwatch`.
     pub source: String,
@@ -137,25 +140,23 @@ impl Webhook {
             value.set_sensitive(true);
             headers.insert(header::AUTHORIZATION, value);
         }
-        let exchange = async {
-            let answer = self.send.send(request).await.map_err(|why| {
+        let timeout = self.settings.timeout;
+        let sent = tokio::time::timeout(timeout, self.send.send(request)).await;
+        let answer = sent
+            .map_err(|_| down(format!("no answer within {timeout:?}; `timeout=` allows more")))?
+            .map_err(|why| {
                 down(format!(
                     "cannot be reached: {why}; is the address right, and does it listen?"
                 ))
             })?;
-            let (head, body) = answer.into_parts();
-            // Whatever becomes of the body, the status has decided.
-            let read = Limited::new(body, LONGEST_ANSWER).collect().await;
-            let said = read.map(|body| said(&body.to_bytes())).unwrap_or_default();
-            self.judge(head.status, &head.headers, &said)
+        let (head, body) = answer.into_parts();
+        // Whatever becomes of the body, the status has decided.
+        let read = Limited::new(body, LONGEST_ANSWER).collect();
+        let said = match tokio::time::timeout(ANSWER_TIMEOUT, read).await {
+            Ok(Ok(body)) => said(&body.to_bytes()),
+            Ok(Err(_)) | Err(_) => String::new(),
         };
-        match tokio::time::timeout(self.settings.timeout, exchange).await {
-            Ok(judged) => judged,
-            Err(_) => Err(down(format!(
-                "no answer within {:?}; `timeout=` allows more",
-                self.settings.timeout
-            ))),
-        }
+        self.judge(head.status, &head.headers, &said)
     }
 
     fn judge(&self, status: StatusCode, headers: &HeaderMap, said: &str) -> Result<(), Trouble> {
@@ -271,3 +272,6 @@ fn chain(error: &dyn std::error::Error) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests;

@@ -55,8 +55,9 @@ pub(super) fn check(container: &Value, path: &Trail<'_>, findings: &mut Findings
     let place = path.at("env");
     for (index, variable) in list(&container["env"]).iter().enumerate() {
         let path = place.item(index);
-        if findings.given(path.at("name"), &variable["name"]) && !is_name(text(&variable["name"])) {
-            findings.invalid(path.at("name"), text(&variable["name"]), NAME);
+        let name = &variable["name"];
+        if findings.given(path.at("name"), name) && !is_name(text(name)) {
+            findings.invalid(path.at("name"), text(name), NAME);
         }
         if !variable["valueFrom"].is_null() {
             check_source(variable, &path.at("valueFrom"), findings);

@@ -1,0 +1,257 @@
+//! Reading the JSON that clients send when nothing is wrong with it, which is nearly always.
+//!
+//! It goes over the text once and copies what it finds. Whatever is out of the ordinary (a mistake, a field that is there
+//! twice, a very deep document) ends it, and the careful reader says what to make of it.
+
+use serde_json::{Map, Value};
+
+use crate::encode::specials;
+
+/// How deep a document may be here; the careful reader goes a little deeper before it refuses.
+const DEPTH: usize = 100;
+
+/// The document, or none where the careful reader is needed.
+pub(super) fn read(text: &str) -> Option<Value> {
+    let mut reader = Reader { text, place: 0 };
+    let value = reader.value(DEPTH)?;
+    reader.skip_space();
+    (reader.place == text.len()).then_some(value)
+}
+
+struct Reader<'t> {
+    text: &'t str,
+    /// What is before it has been read.
+    place: usize,
+}
+
+impl Reader<'_> {
+    /// The byte that is next, which is not read by that.
+    fn peek(&self) -> Option<u8> {
+        self.text.as_bytes().get(self.place).copied()
+    }
+
+    fn skip_space(&mut self) {
+        while let Some(b' ' | b'\n' | b'\t' | b'\r') = self.peek() {
+            self.place += 1;
+        }
+    }
+
+    /// The next byte that is no space.
+    fn next(&mut self) -> Option<u8> {
+        self.skip_space();
+        let byte = self.peek()?;
+        self.place += 1;
+        Some(byte)
+    }
+
+    fn value(&mut self, depth: usize) -> Option<Value> {
+        match self.next()? {
+            b'"' => self.string().map(Value::String),
+            b'{' => self.object(depth.checked_sub(1)?),
+            b'[' => self.list(depth.checked_sub(1)?),
+            b't' => self.word("rue", Value::Bool(true)),
+            b'f' => self.word("alse", Value::Bool(false)),
+            b'n' => self.word("ull", Value::Null),
+            b'-' | b'0'..=b'9' => self.number(),
+            _ => None,
+        }
+    }
+
+    fn object(&mut self, depth: usize) -> Option<Value> {
+        let mut fields = Map::new();
+        let mut before = self.next()?;
+        if before == b'}' {
+            return Some(Value::Object(fields));
+        }
+        loop {
+            if before != b'"' {
+                return None;
+            }
+            let key = self.string()?;
+            if self.next()? != b':' {
+                return None;
+            }
+            let value = self.value(depth)?;
+            if fields.insert(key, value).is_some() {
+                return None;
+            }
+            match self.next()? {
+                b',' => before = self.next()?,
+                b'}' => return Some(Value::Object(fields)),
+                _ => return None,
+            }
+        }
+    }
+
+    fn list(&mut self, depth: usize) -> Option<Value> {
+        let mut items = Vec::new();
+        self.skip_space();
+        if self.peek()? == b']' {
+            self.place += 1;
+            return Some(Value::Array(items));
+        }
+        loop {
+            items.push(self.value(depth)?);
+            match self.next()? {
+                b',' => {}
+                b']' => return Some(Value::Array(items)),
+                _ => return None,
+            }
+        }
+    }
+
+    fn word(&mut self, rest: &str, value: Value) -> Option<Value> {
+        let end = self.place + rest.len();
+        let found = self.text.as_bytes().get(self.place..end)?;
+        self.place = end;
+        (found == rest.as_bytes()).then_some(value)
+    }
+
+    /// A string whose opening quote has been read.
+    fn string(&mut self) -> Option<String> {
+        let start = self.place;
+        self.place = special(self.text.as_bytes(), start)?;
+        if self.peek()? == b'"' {
+            self.place += 1;
+            return Some(self.text[start..self.place - 1].to_owned());
+        }
+        loop {
+            match self.peek()? {
+                b'"' => break,
+                b'\\' => self.place = special(self.text.as_bytes(), self.place + 2)?,
+                _ => return None,
+            }
+        }
+        self.place += 1;
+        serde_json::from_str(&self.text[start - 1..self.place]).ok()
+    }
+
+    /// A number whose first byte has been read.
+    fn number(&mut self) -> Option<Value> {
+        let start = self.place - 1;
+        let is_part = |byte: &u8| matches!(byte, b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-');
+        let rest = &self.text.as_bytes()[self.place..];
+        self.place += rest.iter().position(|byte| !is_part(byte)).unwrap_or(rest.len());
+        let number = &self.text[start..self.place];
+        // What is short and has no sign is an integer or not a number of this kind.
+        let plain = number.len() < 19 && number.bytes().all(|byte| byte.is_ascii_digit());
+        if plain && (number.len() == 1 || !number.starts_with('0')) {
+            let digits = number.bytes().map(|digit| u64::from(digit - b'0'));
+            return Some(digits.fold(0, |number, digit| number * 10 + digit).into());
+        }
+        serde_json::from_str(number).ok()
+    }
+}
+
+/// Where the next byte is that is not just part of a string: a quote, a backslash, or one that has no place in it.
+fn special(text: &[u8], mut place: usize) -> Option<usize> {
+    while let Some(word) = text.get(place..place + 8) {
+        let found = specials(u64::from_le_bytes(word.try_into().expect("eight of them")));
+        if found != 0 {
+            return Some(place + found.trailing_zeros() as usize / 8);
+        }
+        place += 8;
+    }
+    let rest = text.get(place..)?;
+    let found = rest
+        .iter()
+        .position(|byte| matches!(byte, 0..b' ' | b'"' | b'\\'))?;
+    Some(place + found)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_out_of_the_ordinary_is_left_to_the_careful_reader() {
+        let deep = "[".repeat(101) + &"]".repeat(101);
+        for text in [
+            "",
+            " ",
+            "{",
+            "{\"a\"",
+            "{\"a\":",
+            "{\"a\":1",
+            "{\"a\":1,",
+            "{\"a\":1,}",
+            "{\"a\":1,\"a\":1}",
+            "{\"a\" 1}",
+            "{1:2}",
+            "[",
+            "[1",
+            "[1,",
+            "[1,]",
+            "[1 2]",
+            "tru",
+            "nul",
+            "falsy",
+            "x",
+            "01",
+            "-",
+            "1.",
+            "1e",
+            "\"",
+            "\"\n\"",
+            "\"a\tb34567890\"",
+            "\"\\\"",
+            "\"\\x\"",
+            "\"\\ud800\"",
+            "{} {}",
+            &deep,
+        ] {
+            assert_eq!(read(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_in_order_is_read() {
+        let text = " {\"a\" : [ ] , \"é\\n\\u00e9\": [1, -2 ,3.5,1e3,-0,18446744073709551615, true,false,null,{}],\n\"long enough\\\" for more than eight\":\"\\\\\"} ";
+        let value = read(text).expect("JSON");
+        assert_eq!(value, serde_json::from_str::<Value>(text).expect("JSON"));
+        assert_eq!(value["a"], json!([]));
+    }
+
+    fn tree() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<u64>().prop_map(Value::from),
+            any::<f64>().prop_map(Value::from),
+            any::<String>().prop_map(Value::from),
+            "[a-z\"\\\\\n]{0,20}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 32, 5, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
+                prop::collection::btree_map(any::<String>(), inner, 0..5)
+                    .prop_map(|fields| Value::Object(fields.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn both_readers_read_the_same(value in tree()) {
+            for text in [value.to_string(), format!("{value:#}")] {
+                prop_assert_eq!(read(&text), serde_json::from_str(&text).ok());
+            }
+        }
+
+        #[test]
+        fn what_is_mangled_is_read_alike_or_not_at_all(value in tree(), at in any::<prop::sample::Index>(), byte in 0_u8..128) {
+            let mut text = value.to_string().into_bytes();
+            let at = at.index(text.len());
+            text[at] = byte;
+            if let Ok(text) = String::from_utf8(text)
+                && let Some(read) = read(&text)
+            {
+                prop_assert_eq!(Some(read), serde_json::from_str(&text).ok());
+            }
+        }
+    }
+}

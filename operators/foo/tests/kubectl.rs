@@ -1,0 +1,117 @@
+//! What people do with kubectl, and with upstream's own files.
+
+use windlass::{
+    k8s_openapi::{
+        api::apps::v1::Deployment,
+        apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+    },
+    kube::Api,
+    prelude::*,
+    runtime::Install,
+};
+use windlass_foo::Foo;
+use windlass_suite::{Context as Case, Running, Shipped, World, suite};
+
+// One case: a definition is everybody's.
+suite!("foo-kubectl", paused, needs(windlass_cluster::kubectl());
+    upstreams_files_work_unchanged_and_what_is_wrong_is_shown,
+);
+
+/// Upstream's example, as it is.
+const EXAMPLE: &str = "\
+apiVersion: samplecontroller.k8s.io/v1alpha1
+kind: Foo
+metadata:
+  name: example-foo
+spec:
+  deploymentName: example-foo
+  replicas: 1
+";
+
+/// What upstream's definition says, without its comments.
+const DEFINITION: &str = include_str!("upstream-crd.yaml");
+
+async fn upstreams_files_work_unchanged_and_what_is_wrong_is_shown(case: Case) -> anyhow::Result<()> {
+    let rights = Shipped::read(include_str!("../rbac.yaml"))?;
+    let world = World::of(&case, &rights.client(&case).await?);
+    apply(&world, DEFINITION).await?;
+    let established = [
+        "wait",
+        "--for=condition=Established",
+        "crd/foos.samplecontroller.k8s.io",
+    ];
+    case.kubectl(&established, "").await?;
+    let manager = world.manager().install(Install::new([Foo::crd()]));
+    let running = Running::start(manager.controller(windlass_foo::controller()));
+    the_example_works_with_either_definition(&world).await?;
+    what_is_wrong_is_shown_where_people_look(&world).await?;
+    running.stop().await
+}
+
+async fn apply(world: &World, manifest: &str) -> anyhow::Result<String> {
+    world.case().kubectl(&["apply", "-f", "-"], manifest).await
+}
+
+/// 1: under upstream's as under ours, and while one takes the other's place.
+async fn the_example_works_with_either_definition(world: &World) -> anyhow::Result<()> {
+    // Upstream's takes one that asks for nothing. It keeps nobody from theirs.
+    let spec = EXAMPLE.find("spec:").unwrap_or_default();
+    apply(world, &EXAMPLE[..spec].replace("example-foo", "bare")).await?;
+    let said = apply(world, EXAMPLE).await?;
+    assert_eq!(said, "foo.samplecontroller.k8s.io/example-foo created\n");
+    let made = world.wait_for::<Deployment>("example-foo", |_| true).await?;
+    world
+        .wait_for::<Foo>("example-foo", |foo| foo.status.is_some())
+        .await?;
+    let replicas = [
+        "get",
+        "deployment",
+        "example-foo",
+        "-o",
+        "jsonpath={.spec.replicas}",
+    ];
+    assert_eq!(world.case().kubectl(&replicas, "").await?, "1");
+
+    apply(world, &serde_json::to_string(&Foo::crd())?).await?;
+    let definitions = Api::<CustomResourceDefinition>::all(world.case().client());
+    let now = definitions.get("foos.samplecontroller.k8s.io").await?;
+    assert_eq!(now.spec.names.singular.as_deref(), Some("foo"));
+    let said = apply(world, EXAMPLE).await?;
+    assert_eq!(said, "foo.samplecontroller.k8s.io/example-foo unchanged\n");
+    apply(world, &EXAMPLE.replace("replicas: 1", "replicas: 3")).await?;
+    let grown = |web: &Deployment| web.spec.as_ref().is_some_and(|spec| spec.replicas == Some(3));
+    let grown = world.wait_for::<Deployment>("example-foo", grown).await?;
+    assert_eq!(grown.uid(), made.uid());
+    Ok(())
+}
+
+/// `kubectl apply` refuses what is out of range with the field's name; `kubectl describe` shows what the controller says.
+async fn what_is_wrong_is_shown_where_people_look(world: &World) -> anyhow::Result<()> {
+    let refused = apply(world, &EXAMPLE.replace("replicas: 1", "replicas: 11")).await;
+    let refused = format!("{:?}", refused.expect_err("eleven"));
+    assert!(
+        refused.contains("example-foo") && refused.contains("spec.replicas"),
+        "{refused}"
+    );
+    let misnamed = EXAMPLE.replace("deploymentName: example-foo", "deploymentName: Not_Valid!");
+    apply(world, &misnamed).await?;
+    let foo = world.get::<Foo>("example-foo").await?;
+    world
+        .told(&foo, |event| event.reason.as_deref() == Some("ErrInvalid"))
+        .await?;
+    let shown = world
+        .case()
+        .kubectl(&["describe", "foo", "example-foo"], "")
+        .await?;
+    let event = shown.lines().find(|line| line.contains("ErrInvalid"));
+    let event = event.unwrap_or_else(|| panic!("an event in\n{shown}"));
+    assert!(
+        event.contains("Warning") && event.contains("sample-controller"),
+        "{event}"
+    );
+    assert!(
+        event.contains("Not_Valid!") && event.contains("RFC 1123"),
+        "{event}"
+    );
+    Ok(())
+}

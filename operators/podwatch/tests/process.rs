@@ -1,0 +1,304 @@
+//! The program as a stranger meets it: what it says of itself, what it prints, and what it says when something is wrong.
+
+use std::{
+    process::{Output, Stdio},
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncBufReadExt, BufReader, Lines},
+    process::{Child, ChildStdout, Command},
+    time::timeout,
+};
+use windlass::{
+    k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret},
+    kube::{
+        Api,
+        api::{DeleteParams, Patch, PatchParams, PostParams},
+    },
+    prelude::*,
+};
+use windlass_cluster::Cluster;
+
+/// No step takes nearly so long unless it never comes.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// The program, in a world without a cluster.
+fn podwatch(arguments: &[&str]) -> Command {
+    let mut podwatch = Command::new(env!("CARGO_BIN_EXE_podwatch"));
+    podwatch
+        .args(arguments)
+        .env_clear()
+        .env("HOME", "/nonexistent")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true);
+    podwatch
+}
+
+async fn output(arguments: &[&str]) -> (Option<i32>, String, String) {
+    let output = timeout(DEADLINE, podwatch(arguments).output()).await;
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = output.expect("it ends").expect("it starts");
+    let text = |bytes| String::from_utf8(bytes).expect("text");
+    (status.code(), text(stdout), text(stderr))
+}
+
+struct Stage {
+    cluster: Cluster,
+    kubeconfig: String,
+}
+
+impl Stage {
+    async fn new() -> Self {
+        let cluster = Cluster::embedded().start().await.expect("a cluster");
+        let kubeconfig = cluster
+            .kubeconfig()
+            .expect("a file")
+            .to_str()
+            .expect("text")
+            .to_owned();
+        Self { cluster, kubeconfig }
+    }
+
+    /// Starts the program, and gives what it prints.
+    fn start(&self, arguments: &[&str]) -> (Child, Lines<BufReader<ChildStdout>>) {
+        let mut child = self
+            .command(arguments)
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("it starts");
+        let stdout = child.stdout.take().expect("it is piped");
+        (child, BufReader::new(stdout).lines())
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = podwatch(&["--kubeconfig", &self.kubeconfig, "--no-listen"]);
+        command.args(arguments);
+        command
+    }
+
+    async fn create<K>(&self, namespace: &str, object: serde_json::Value)
+    where
+        K: Resource<DynamicType = (), Scope = windlass::k8s_openapi::NamespaceResourceScope>
+            + Clone
+            + std::fmt::Debug
+            + windlass::serde::Serialize
+            + windlass::serde::de::DeserializeOwned,
+    {
+        let api = Api::<K>::namespaced(self.cluster.client(), namespace);
+        let object = from_value(object).expect("an object");
+        api.create(&PostParams::default(), &object)
+            .await
+            .expect("created");
+    }
+}
+
+fn pod(name: &str) -> serde_json::Value {
+    json!({ "metadata": { "name": name }, "spec": { "containers": [{ "name": "main", "image": "main" }] } })
+}
+
+async fn next(lines: &mut Lines<BufReader<ChildStdout>>) -> String {
+    let line = timeout(DEADLINE, lines.next_line()).await.expect("a line");
+    line.expect("text").expect("it still prints")
+}
+
+async fn stop(mut child: Child) {
+    let id = child.id().expect("it runs").to_string();
+    let sent = Command::new("kill").args(["-s", "TERM", &id]).status().await;
+    assert!(sent.expect("there is a `kill`").success());
+    let ended = timeout(DEADLINE, child.wait()).await.expect("it ends");
+    assert_eq!(ended.expect("it was ours").code(), Some(0));
+}
+
+/// Statement 1: without flags, the pods of `default`, in the words of client-go's example.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_flags_it_prints_the_pods_of_default() {
+    let stage = Stage::new().await;
+    let namespace: Namespace = from_value(json!({ "metadata": { "name": "other" } })).expect("a namespace");
+    let namespaces = Api::<Namespace>::all(stage.cluster.client());
+    namespaces
+        .create(&PostParams::default(), &namespace)
+        .await
+        .expect("created");
+    stage.create::<Pod>("other", pod("elsewhere")).await;
+    let (child, mut lines) = stage.start(&["--known", "default/mypod"]);
+    assert_eq!(next(&mut lines).await, "Pod default/mypod does not exist anymore");
+    stage.create::<Pod>("default", pod("web")).await;
+    assert_eq!(next(&mut lines).await, "Sync/Add/Update for Pod web");
+    let pods = Api::<Pod>::default_namespaced(stage.cluster.client());
+    pods.delete("web", &DeleteParams::background())
+        .await
+        .expect("deleted");
+    let mut line = next(&mut lines).await;
+    while line == "Sync/Add/Update for Pod web" {
+        line = next(&mut lines).await;
+    }
+    assert_eq!(line, "Pod default/web does not exist anymore");
+    stop(child).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn namespaces_that_are_given_are_those_that_are_watched() {
+    let stage = Stage::new().await;
+    stage.create::<Pod>("default", pod("elsewhere")).await;
+    stage.create::<Pod>("kube-system", pod("web")).await;
+    let (child, mut lines) = stage.start(&["--namespace", "kube-system"]);
+    assert_eq!(next(&mut lines).await, "Sync/Add/Update for Pod web");
+    stop(child).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_diff_shows_what_changed() {
+    let stage = Stage::new().await;
+    let config = json!({ "metadata": { "name": "a", "labels": { "shown": "" } }, "data": { "text": "1" } });
+    stage.create::<ConfigMap>("default", config).await;
+    let (child, mut lines) = stage.start(&["--kind", "cm", "--selector", "shown", "--diff"]);
+    let synced = next(&mut lines).await;
+    assert!(
+        synced.contains(" synced ") && synced.ends_with(" ConfigMap default/a"),
+        "{synced}"
+    );
+    let configs = Api::<ConfigMap>::default_namespaced(stage.cluster.client());
+    let patch = Patch::Merge(json!({ "data": { "text": "2" } }));
+    configs
+        .patch("a", &PatchParams::default(), &patch)
+        .await
+        .expect("patched");
+    let updated = next(&mut lines).await;
+    assert!(updated.ends_with(" data.text: \"1\" → \"2\""), "{updated}");
+    stop(child).await;
+}
+
+/// Neither on standard output nor on standard error, at its most talkative.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_value_of_a_secret_is_printed_or_logged() {
+    const CANARY: &str = "YzRuNHJ5";
+    let stage = Stage::new().await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("told");
+    let sink = format!("file:{}", file.display());
+    let all = [
+        "--kind",
+        "secrets",
+        "--sink",
+        "stdout:json",
+        "--sink",
+        &sink,
+        "--diff",
+        "--log-level",
+        "trace",
+    ];
+    let mut child = stage.command(&all).spawn().expect("it starts");
+    let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+    let secret = |value: &str| json!({ "metadata": { "name": "s" }, "data": { "password": value } });
+    stage.create::<Secret>("default", secret(CANARY)).await;
+    let secrets = Api::<Secret>::default_namespaced(stage.cluster.client());
+    let mut printed = next(&mut lines).await;
+    let patch = Patch::Merge(secret(&format!("{CANARY}{CANARY}")));
+    secrets
+        .patch("s", &PatchParams::default(), &patch)
+        .await
+        .expect("patched");
+    printed.push_str(&next(&mut lines).await);
+    secrets
+        .delete("s", &DeleteParams::background())
+        .await
+        .expect("deleted");
+    printed.push_str(&next(&mut lines).await);
+    let id = child.id().expect("it runs").to_string();
+    let sent = Command::new("kill").args(["-s", "TERM", &id]).status().await;
+    assert!(sent.expect("there is a `kill`").success());
+    let ended = timeout(DEADLINE, child.wait_with_output())
+        .await
+        .expect("it ends");
+    let logged = String::from_utf8_lossy(&ended.expect("it was ours").stderr).into_owned();
+    let filed = std::fs::read_to_string(&file).expect("it was written");
+    for (text, must) in [
+        (&printed, "data.password"),
+        (&filed, "(redacted)"),
+        (&logged, "TRACE"),
+    ] {
+        assert!(text.contains(must), "it is what it should be: {text}");
+        assert!(!text.contains(CANARY), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn its_help_tells_every_flag_and_shows_examples() {
+    let (code, help, _) = output(&["--help"]).await;
+    assert_eq!(code, Some(0));
+    for said in [
+        "Tells what happens to pods",
+        "Usage: podwatch [OPTIONS]",
+        "--kind <KIND>",
+        "--namespace <NAME>",
+        "--selector <LABELS>",
+        "--field-selector <FIELDS>",
+        "--filter <CEL>",
+        "--events <EVENT>",
+        "--diff",
+        "--sink <SINK>",
+        "webhook:URL",
+        "--state <FILE>",
+        "--workers <N>",
+        "[default: 1]",
+        "--known <KEY>",
+        "Examples:",
+        "podwatch --kind",
+        "--leader-elect",
+    ] {
+        assert!(help.contains(said), "`{said}` in:\n{help}");
+    }
+    assert!(!help.contains("windlass_"), "for people:\n{help}");
+}
+
+#[tokio::test]
+async fn what_makes_no_sense_is_refused_before_anything_starts() {
+    for (arguments, said) in [
+        (
+            &["--filter", "object.spec.replicas >"][..],
+            "object.spec.replicas >\n",
+        ),
+        (&["--filter", "objekt == 1"], "`objekt` is not known here"),
+        (&["--kind", "pods/status"], "write it as in `pods`"),
+        (
+            &["--events", "gone"],
+            "possible values: synced, added, updated, deleted",
+        ),
+        (&["--sink", "webhook"], "webhook"),
+    ] {
+        let (code, _, error) = output(arguments).await;
+        assert_eq!(code, Some(2), "{arguments:?}: {error}");
+        assert!(error.contains(said), "{arguments:?}: {error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_server_does_not_have_or_take_is_told_in_one_line() {
+    let stage = Stage::new().await;
+    for (flags, said) in [
+        (
+            ["--kind", "podz"],
+            "podwatch: the server has no kind `podz` that can be watched: did you mean `pods.v1`?",
+        ),
+        (
+            ["--selector", "a=b=c"],
+            "podwatch: the server cannot select pods by that: ",
+        ),
+        (
+            ["--field-selector", "spec.nonsense=1"],
+            "podwatch: the server cannot select pods by that: ",
+        ),
+    ] {
+        let mut all = vec!["--kubeconfig", &stage.kubeconfig, "--no-listen"];
+        all.extend(flags);
+        let (code, _, error) = output(&all).await;
+        assert_eq!(code, Some(1), "{error}");
+        let last = error.lines().last().unwrap_or_default();
+        assert!(last.starts_with(said), "{error}");
+    }
+}
