@@ -45,6 +45,10 @@ fn its_help_tells_what_there_is_and_every_flag_under_a_heading() {
     for part in [
         "Usage: windlass run [OPTIONS] [NAME]...",
         "- foo:",
+        "- icecream:",
+        "- podwatch:",
+        "podwatch: what to tell:",
+        "--kind <KIND>",
         "Embedded cluster:",
         "--embedded",
         "--nodes <NODES>",
@@ -67,6 +71,11 @@ fn a_command_line_that_cannot_be_meant_is_refused_with_what_there_is() {
         (&["--embedded"], &["name the controllers", "foo"]),
         (&["fo"], &["'fo'", "foo"]),
         (&["foo", "foo"], &["`foo` is named twice"]),
+        (
+            &["foo", "--diff"],
+            &["--diff is for podwatch", "name podwatch too"],
+        ),
+        (&["podwatch", "--filter", "object.("], &["--filter"]),
         (&["foo", "--nodes", "2"], &["--embedded"]),
         (
             &["foo", "--embedded", "--context", "a"],
@@ -158,6 +167,10 @@ async fn embedded_it_brings_a_cluster_that_lives_and_goes_with_it() {
     let arguments = [
         "run",
         "foo",
+        "icecream",
+        "podwatch",
+        "--kind=deployments",
+        "--sink=file:/dev/null",
         "--embedded",
         "--nodes",
         "2",

@@ -240,7 +240,7 @@ mod tests {
             prop_oneof![
                 prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
                 prop::collection::btree_map("(name|type|[a-c./]{0,3})", inner, 0..4)
-                    .prop_map(|fields| Value::from_iter(fields)),
+                    .prop_map(Value::from_iter),
             ]
         })
     }

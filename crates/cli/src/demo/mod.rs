@@ -40,11 +40,11 @@ use windlass::{
 use windlass_cluster::Cluster;
 use windlass_foo::Foo;
 use windlass_icecream::Icecream;
-use windlass_podwatch::arguments::Scope;
+use windlass_podwatch::Scope;
 
 use self::{model::Model, notes::Notes, notices::Notices, sight::Sight, story::Story};
 use crate::{
-    catalogue::{self, Entry},
+    catalogue::{self, Entry, Setting},
     drop_in::print,
     embedded::{self, Announced},
     signals::Signals,
@@ -108,8 +108,6 @@ enum Ending {
 
 const NODES: usize = 10;
 
-const PODWATCH: &str = "podwatch";
-
 /// From which level on the log is heard: the cluster's own controllers warn of conflicts that they are made to live with.
 const LEVEL: &str = "error";
 
@@ -156,7 +154,9 @@ impl Show<'_> {
     async fn run(&self, cluster: &Cluster, signals: &mut Signals) -> anyhow::Result<ExitCode> {
         let client = cluster.client();
         // Podwatch prints to the screen here.
-        let entries = catalogue::ALL.iter().filter(|entry| entry.name != PODWATCH);
+        let entries = catalogue::ALL
+            .iter()
+            .filter(|entry| entry.name != catalogue::PODWATCH);
         let entries: Vec<&Entry> = entries.collect();
         let writer = Writer::new(client.clone(), "windlass-demo");
         let install = Install::new(catalogue::crds(&entries)).apply().run(&writer);
@@ -165,7 +165,13 @@ impl Show<'_> {
         let (lines, told) = mpsc::channel(WAITING);
         let notices = Notices::new(lines, pulse.clone());
         let podwatch = windlass_podwatch::sync::controller(&Scope::default(), notices.clone());
-        let manager = catalogue::add(Manager::new(client), &entries).controller(podwatch);
+        let setting = Setting {
+            client: &client,
+            namespaces: &[],
+            podwatch: &windlass_podwatch::Arguments::default(),
+        };
+        let manager = catalogue::add(Manager::new(client.clone()), &entries, setting).await?;
+        let manager = manager.controller(podwatch);
         let mut sight = Sight::open(cluster.client(), manager.controllers(), told, pulse).await?;
         sight.feels::<Foo>();
         sight.feels::<Icecream>();

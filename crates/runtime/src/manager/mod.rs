@@ -1,6 +1,7 @@
 //! Runs controllers together: one client, one set of caches, one election, one stop.
 
 mod controllers;
+mod parts;
 mod run;
 mod signals;
 mod task;

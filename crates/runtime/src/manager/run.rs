@@ -1,7 +1,7 @@
 //! A manager's run: what starts after what, and how it ends.
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::HashSet,
     future::{Future, pending},
     iter,
     pin::{Pin, pin},
@@ -12,13 +12,13 @@ use futures::future::{Either, OptionFuture, select};
 use kube::Client;
 use tokio::{
     sync::oneshot,
-    task::{Id, JoinError, JoinSet},
-    time::{Instant, timeout_at},
+    time::{Instant, timeout},
 };
 use windlass_cache::{Caches, Selection};
 
 use super::{
     Controllers, Manager, ManagerError, TaskContext,
+    parts::Parts,
     signals::Signals,
     task::{Scope, Task},
 };
@@ -34,7 +34,6 @@ use crate::{
     source::Boxed,
     stop::{Phase, Stop, Switch},
     terms::{Term, Terms},
-    worker::panic_message,
     writer::Writer,
 };
 
@@ -206,47 +205,6 @@ struct Running<'a> {
     metrics: Metrics,
 }
 
-/// The tasks of a run, by name.
-#[derive(Default)]
-struct Parts {
-    tasks: JoinSet<Result<(), ManagerError>>,
-    names: BTreeMap<Id, String>,
-}
-
-impl Parts {
-    fn spawn(&mut self, name: String, part: impl Future<Output = Result<(), ManagerError>> + Send + 'static) {
-        let id = self.tasks.spawn(part).id();
-        self.names.insert(id, name);
-    }
-
-    /// Returns how one of them ended; never if there are none.
-    async fn ended(&mut self) -> Result<(), ManagerError> {
-        match self.tasks.join_next_with_id().await {
-            None => pending().await,
-            Some(Ok((id, outcome))) => {
-                self.names.remove(&id);
-                outcome
-            }
-            Some(Err(error)) => {
-                let part = self.names.remove(&error.id()).unwrap_or_default();
-                Err(panicked(part, error))
-            }
-        }
-    }
-
-    fn left(&self) -> Vec<String> {
-        self.names.values().cloned().collect()
-    }
-}
-
-fn panicked(part: String, error: JoinError) -> ManagerError {
-    let message = match error.try_into_panic() {
-        Ok(panic) => panic_message(&*panic).to_owned(),
-        Err(error) => error.to_string(),
-    };
-    ManagerError::Panicked { part, message }
-}
-
 impl Running<'_> {
     async fn run(
         self,
@@ -340,9 +298,10 @@ impl Running<'_> {
                 }
             }
             // The first failure is the cause; later ones may be its consequence.
-            let end = Instant::now() + self.grace;
-            outcome = outcome.and(self.finish(&mut parts, &switch, end).await);
-            outcome = outcome.and(self.finish(&mut serving, &service_switch, end).await);
+            let stopped = Instant::now();
+            outcome = outcome.and(self.finish(&mut parts, &switch, self.grace).await);
+            let left = self.grace.saturating_sub(stopped.elapsed());
+            outcome = outcome.and(self.finish(&mut serving, &service_switch, left).await);
             over.throw(Phase::Finishing);
             outcome
         };
@@ -390,8 +349,8 @@ impl Running<'_> {
         });
     }
 
-    /// Lets everything end by itself until the end of the grace period, then ends it.
-    async fn finish(&self, parts: &mut Parts, switch: &Switch, end: Instant) -> Result<(), ManagerError> {
+    /// Lets everything end by itself in what is left of the grace period, then ends it.
+    async fn finish(&self, parts: &mut Parts, switch: &Switch, left: Duration) -> Result<(), ManagerError> {
         switch.throw(Phase::Finishing);
         let mut outcome = Ok(());
         let finished = async {
@@ -400,7 +359,7 @@ impl Running<'_> {
                 outcome = std::mem::replace(&mut outcome, Ok(())).and(ended);
             }
         };
-        if timeout_at(end, finished).await.is_ok() {
+        if timeout(left, finished).await.is_ok() {
             return outcome;
         }
         let late = ManagerError::Grace {

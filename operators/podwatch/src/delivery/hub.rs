@@ -187,17 +187,31 @@ impl Hub {
             let worker = Worker::new(Arc::clone(lane), sink, Arc::clone(&self.keeper));
             workers.spawn(worker.run(Arc::clone(&self.closing)));
         }
-        let mut keeping = std::pin::pin!(self.keeper.run());
+        let flushed = Notify::new();
+        let delivering = async {
+            let delivered = self.deliver(&mut workers, stop).await;
+            flushed.notify_one();
+            delivered
+        };
+        let (delivered, kept) = tokio::join!(delivering, self.keeper.run(flushed.notified()));
+        delivered.and(kept.map_err(HubError::Journal))
+    }
+
+    /// Until `stop`, and then as long as it takes to deliver what waits.
+    async fn deliver(
+        &self,
+        workers: &mut JoinSet<()>,
+        stop: impl Future<Output = ()>,
+    ) -> Result<(), HubError> {
         let ended = tokio::select! {
             () = stop => None,
             ended = workers.join_next() => ended,
-            never = &mut keeping => match never {},
         };
         for lane in &self.lanes {
             lane.close();
         }
         self.closing.notify_waiters();
-        let flushing = timeout(self.flush, async {
+        let flushed = timeout(self.flush, async {
             let mut ended = ended;
             loop {
                 match ended {
@@ -206,11 +220,8 @@ impl Hub {
                     Some(Ok(())) | None => ended = workers.join_next().await,
                 }
             }
-        });
-        let flushed = tokio::select! {
-            flushed = flushing => flushed.unwrap_or(Ok(())),
-            never = &mut keeping => match never {},
-        };
+        })
+        .await;
         workers.shutdown().await;
         for lane in &self.lanes {
             if let (waiting @ 1.., _) = lane.backlog() {
@@ -222,7 +233,7 @@ impl Hub {
                 tracing::warn!(sink = %lane.name, waiting, "notices were not delivered before the stop: {kept}");
             }
         }
-        flushed.and(self.keeper.write().await.map_err(HubError::Journal))
+        flushed.unwrap_or(Ok(()))
     }
 }
 

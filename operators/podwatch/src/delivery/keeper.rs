@@ -1,6 +1,6 @@
 //! Writes the journal: soon when somebody waits for it, now and then when something was confirmed.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use tokio::{
     sync::{Notify, watch},
@@ -50,21 +50,30 @@ impl Keeper {
         let _ = self.done.subscribe().wait_for(|done| *done >= mine).await;
     }
 
-    /// Writes whenever it is due; never ends.
-    pub(super) async fn run(&self) -> Infallible {
+    /// Writes whenever it is due, and a last time after `end`. Then nobody has the journal any more.
+    ///
+    /// Cancellation leaves a write that has begun to itself; the next one waits for it.
+    pub(super) async fn run(&self, end: impl Future<Output = ()>) -> Result<(), JournalError> {
+        let mut end = std::pin::pin!(end);
         let mut asked = self.asked.subscribe();
         // The first one is due at once.
         let (mut soonest, mut again) = (Instant::now(), Instant::now());
         loop {
             let waits_for_it = |asked: &u64| *asked > *self.done.borrow();
+            let due = async {
+                tokio::select! {
+                    _ = asked.wait_for(waits_for_it) => {}
+                    () = async {
+                        self.confirmed.notified().await;
+                        sleep_until(again).await;
+                    } => {}
+                }
+                sleep_until(soonest).await;
+            };
             tokio::select! {
-                _ = asked.wait_for(waits_for_it) => {}
-                () = async {
-                    self.confirmed.notified().await;
-                    sleep_until(again).await;
-                } => {}
+                () = due => {}
+                () = &mut end => return self.write().await,
             }
-            sleep_until(soonest).await;
             let asked = *self.asked.borrow();
             let start = Instant::now();
             if let Err(error) = self.write().await {
@@ -78,7 +87,7 @@ impl Keeper {
     }
 
     /// Writes what is known now.
-    pub(super) async fn write(&self) -> Result<(), JournalError> {
+    async fn write(&self) -> Result<(), JournalError> {
         let Some(journal) = self.journal.clone() else {
             return Ok(());
         };

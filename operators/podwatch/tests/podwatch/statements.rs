@@ -267,14 +267,12 @@ pub(crate) async fn a_line_is_at_least_as_new_as_what_caused_it(case: Case) -> a
     a_long_time(&case).await;
     for round in 0..20 {
         let name = format!("p{round}");
-        let about = paper
+        let (there, gone) = (format!("Sync/Add/Update for Pod {name}"), gone(&case, &name));
+        let last = paper
             .lines()
             .into_iter()
-            .filter(|line| line.contains(&name) && !line.contains(&format!("{name}0")));
-        let last = about
-            .filter(|line| line.ends_with(&name) || line.contains(&format!("/{name} ")))
-            .next_back();
-        assert_eq!(last, Some(gone(&case, &name)));
+            .rfind(|line| [&there, &gone].contains(&line));
+        assert_eq!(last, Some(gone));
     }
     running.stop().await
 }

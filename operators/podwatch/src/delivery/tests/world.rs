@@ -287,6 +287,9 @@ impl Running {
     pub(super) async fn kill(self) {
         self.run.abort();
         let _ = self.run.await;
+        drop((self.feed, self.hub));
+        // Its workers end when the runtime comes to them.
+        settle().await;
     }
 
     pub(super) async fn stop(mut self) -> Result<(), HubError> {
