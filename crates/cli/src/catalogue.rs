@@ -1,20 +1,31 @@
 //! The controllers that come with Windlass, by name: what `run` offers and the demo shows.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use futures::{FutureExt, future::LocalBoxFuture};
 use windlass::{
     k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
-    kube::CustomResourceExt, prelude::Manager,
+    kube::CustomResourceExt,
+    prelude::{Client, Manager},
 };
 
 /// A controller that can be run.
-#[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) name: &'static str,
     /// What it does, in a line.
     pub(crate) about: &'static str,
     /// The kinds of its own.
-    pub(crate) crds: fn() -> Vec<CustomResourceDefinition>,
-    add: fn(Manager) -> Manager,
+    crds: fn() -> Vec<CustomResourceDefinition>,
+    add: for<'a> fn(Manager, Setting<'a>) -> LocalBoxFuture<'a, anyhow::Result<Manager>>,
+}
+
+/// What controllers may have to know before they are added.
+#[derive(Clone, Copy)]
+pub(crate) struct Setting<'a> {
+    /// For questions to the cluster that is chosen.
+    pub(crate) client: &'a Client,
+    /// Where the manager looks; empty: everywhere.
+    pub(crate) namespaces: &'a [String],
+    pub(crate) podwatch: &'a windlass_podwatch::Arguments,
 }
 
 /// All of them, by name.
@@ -23,15 +34,38 @@ pub(crate) static ALL: &[Entry] = &[
         name: "foo",
         about: "A Foo owns a Deployment: Kubernetes' sample controller",
         crds: || vec![windlass_foo::Foo::crd()],
-        add: |manager| manager.controller(windlass_foo::controller()),
+        add: |manager, _| async { Ok(manager.controller(windlass_foo::controller())) }.boxed_local(),
     },
     Entry {
         name: "icecream",
         about: "An Icecream owns a Deployment, and tells where its pods are and what they request",
         crds: || vec![windlass_icecream::Icecream::crd()],
-        add: |manager| manager.controller(windlass_icecream::controller()),
+        add: |manager, _| async { Ok(manager.controller(windlass_icecream::controller())) }.boxed_local(),
+    },
+    Entry {
+        name: PODWATCH,
+        about: "Tells what happens to pods, or to any other kind, to standard output, webhooks and files",
+        crds: Vec::new,
+        add: |manager, setting| {
+            let Setting {
+                client,
+                namespaces,
+                podwatch,
+            } = setting;
+            async move { Ok(windlass_podwatch::setup(manager, client, namespaces, podwatch).await?) }
+                .boxed_local()
+        },
     },
 ];
+
+/// The one with flags of its own.
+pub(crate) const PODWATCH: &str = "podwatch";
+
+impl std::fmt::Debug for Entry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
 
 impl Entry {
     pub(crate) fn named(name: &str) -> Option<&'static Self> {
@@ -49,10 +83,15 @@ impl Entry {
 }
 
 /// Adds controllers to a manager.
-pub(crate) fn add(manager: Manager, entries: &[&Entry]) -> Manager {
-    entries
-        .iter()
-        .fold(manager, |manager, entry| (entry.add)(manager))
+pub(crate) async fn add(
+    mut manager: Manager,
+    entries: &[&Entry],
+    setting: Setting<'_>,
+) -> anyhow::Result<Manager> {
+    for entry in entries {
+        manager = (entry.add)(manager, setting).await?;
+    }
+    Ok(manager)
 }
 
 /// The kinds of their own that they all need.

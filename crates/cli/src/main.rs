@@ -11,7 +11,7 @@ mod up;
 
 use std::{process::ExitCode, time::Duration};
 
-use clap::{CommandFactory, Parser, Subcommand, error::ErrorKind};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, error::ErrorKind};
 use tokio::runtime::Runtime;
 use tracing_subscriber::EnvFilter;
 
@@ -74,7 +74,11 @@ fn main() -> ExitCode {
         log("warn");
         return part.run(words.map(|word| word.to_string_lossy().into_owned()));
     }
-    let arguments = Arguments::parse();
+    let given = Arguments::command().get_matches();
+    if let Some(given) = given.subcommand_matches("run") {
+        run::refuse_strays(given);
+    }
+    let arguments = Arguments::from_arg_matches(&given).unwrap_or_else(|error| error.exit());
     let outcome = Runtime::new().map_err(anyhow::Error::from).and_then(|runtime| {
         let outcome = runtime.block_on(command(arguments.command));
         runtime.shutdown_timeout(LINGER);
@@ -116,4 +120,14 @@ fn log(level: &str) {
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .init();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_contradicts_nothing() {
+        Arguments::command().debug_assert();
+    }
 }

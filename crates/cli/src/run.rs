@@ -9,21 +9,23 @@
 
 use std::{process::ExitCode, time::Instant};
 
-use clap::error::ErrorKind;
+use clap::{ArgMatches, Args, error::ErrorKind, parser::ValueSource};
 use windlass::{
-    prelude::{Manager, Options},
+    prelude::{Client, Manager, Options},
     runtime::ConnectError,
 };
 use windlass_cluster::Cluster;
 
 use crate::{
-    catalogue::{self, Entry},
+    catalogue::{self, Entry, Setting},
     embedded::{self, Announced, Speed},
     signals::Signals,
 };
 
 /// What to run, and where.
 #[derive(clap::Args)]
+#[group(skip)]
+#[command(mut_args = under_its_name)]
 pub(crate) struct Arguments {
     /// The controllers to run, in one process
     #[arg(value_name = "NAME", value_parser = Entry::parser())]
@@ -49,9 +51,41 @@ pub(crate) struct Arguments {
 
     #[command(flatten)]
     options: Options,
+
+    #[command(flatten)]
+    podwatch: windlass_podwatch::Arguments,
 }
 
 const EMBEDDED: &str = "Embedded cluster";
+
+/// What podwatch's own flags stand under in its own program, and what they stand under here.
+const TELLING: &str = "What to tell";
+const PODWATCHS: &str = "podwatch: what to tell";
+
+/// Among the flags of others, podwatch's say whose they are.
+fn under_its_name(arg: clap::Arg) -> clap::Arg {
+    match arg.get_help_heading() {
+        Some(TELLING) => arg.help_heading(PODWATCHS),
+        _ => arg,
+    }
+}
+
+/// Ends the process if a flag was given that nobody who runs knows.
+pub(crate) fn refuse_strays(given: &ArgMatches) {
+    let mut names = given.get_many::<&Entry>("names").into_iter().flatten();
+    if names.any(|entry| entry.name == catalogue::PODWATCH) {
+        return;
+    }
+    let command = Arguments::augment_args(clap::Command::new("run"));
+    let stray = command.get_arguments().find(|arg| {
+        arg.get_help_heading() == Some(PODWATCHS)
+            && given.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine)
+    });
+    if let Some(flag) = stray.and_then(clap::Arg::get_long) {
+        let why = format!("--{flag} is for podwatch: name podwatch too, or leave the flag out");
+        crate::refuse("run", ErrorKind::ArgumentConflict, &why);
+    }
+}
 
 /// Runs what was named until SIGINT or SIGTERM.
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
@@ -62,16 +96,26 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         crate::refuse("run", ErrorKind::ValueValidation, &mistake);
     }
     options.install |= arguments.embedded;
-    options.init_logging()?;
+    // What is wrong with it is told before anything starts.
+    options.logging.filter()?;
     let mut signals = Signals::new()?;
     let program = program(&names);
-    let fill = |manager: Manager| {
+    let fill = async |manager: Manager, client: &Client| {
         let install = options.install(catalogue::crds(&names));
-        catalogue::add(manager.install(install), &names)
+        let setting = Setting {
+            client,
+            namespaces: &options.namespaces,
+            podwatch: &arguments.podwatch,
+        };
+        catalogue::add(manager.install(install), &names, setting).await
     };
     if !arguments.embedded {
+        options.init_logging()?;
         let manager = options.manager(&program).await.map_err(with_a_way_out)?;
-        signals.run(fill(manager)).await?;
+        let client = options.client().await?;
+        let filled = fill(manager, &client);
+        let manager = signals.or(filled, "before it was ready").await??;
+        signals.run(manager).await?;
         return Ok(ExitCode::SUCCESS);
     }
     let (started, nodes) = (Instant::now(), usize::from(arguments.nodes));
@@ -81,8 +125,11 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         let ready = embedded::ready(cluster.client(), nodes);
         signals.or(ready, "before the nodes were ready").await??;
         println!("{}", served.line(cluster, nodes, "Ctrl-C", started.elapsed()));
+        // Only now: how the cluster's own controllers start is nobody's concern.
+        options.init_logging()?;
         let manager = options.manager_on(cluster.client(), &program).host("embedded");
-        signals.run(fill(manager)).await?;
+        let manager = fill(manager, &cluster.client()).await?;
+        signals.run(manager).await?;
         Ok(ExitCode::SUCCESS)
     })
     .await

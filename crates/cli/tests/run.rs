@@ -45,6 +45,10 @@ fn its_help_tells_what_there_is_and_every_flag_under_a_heading() {
     for part in [
         "Usage: windlass run [OPTIONS] [NAME]...",
         "- foo:",
+        "- icecream:",
+        "- podwatch:",
+        "podwatch: what to tell:",
+        "--kind <KIND>",
         "Embedded cluster:",
         "--embedded",
         "--nodes <NODES>",
@@ -67,6 +71,11 @@ fn a_command_line_that_cannot_be_meant_is_refused_with_what_there_is() {
         (&["--embedded"], &["name the controllers", "foo"]),
         (&["fo"], &["'fo'", "foo"]),
         (&["foo", "foo"], &["`foo` is named twice"]),
+        (
+            &["foo", "--diff"],
+            &["--diff is for podwatch", "name podwatch too"],
+        ),
+        (&["podwatch", "--filter", "object.("], &["--filter"]),
         (&["foo", "--nodes", "2"], &["--embedded"]),
         (
             &["foo", "--embedded", "--context", "a"],
@@ -93,6 +102,18 @@ fn without_a_cluster_it_says_where_it_looked_and_that_it_can_have_its_own() {
     let (code, _, error) = said(&["foo", "--kubeconfig", "/nonexistent/config"]);
     assert_eq!(code, Some(1), "{error}");
     assert!(error.contains("/nonexistent/config"), "{error}");
+}
+
+#[test]
+fn a_log_level_that_cannot_be_read_is_told_before_anything_starts() {
+    for arguments in [
+        &["foo", "--log-level", "a=loud"][..],
+        &["foo", "--embedded", "--log-level", "a=loud"],
+    ] {
+        let (code, said, error) = said(arguments);
+        assert_eq!((code, &*said), (Some(1), ""), "{error}");
+        assert!(error.contains("`a=loud` of --log-level"), "{error}");
+    }
 }
 
 #[test]
@@ -146,6 +167,10 @@ async fn embedded_it_brings_a_cluster_that_lives_and_goes_with_it() {
     let arguments = [
         "run",
         "foo",
+        "icecream",
+        "podwatch",
+        "--kind=deployments",
+        "--sink=file:/dev/null",
         "--embedded",
         "--nodes",
         "2",

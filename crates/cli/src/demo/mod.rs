@@ -14,6 +14,7 @@ mod claims;
 mod live;
 mod model;
 mod notes;
+mod notices;
 mod plain;
 mod screen;
 mod sight;
@@ -28,7 +29,7 @@ use std::{
 
 use anyhow::Context;
 use tokio::{
-    sync::{mpsc, oneshot},
+    sync::{mpsc, oneshot, watch},
     time::{Instant, timeout_at},
 };
 use windlass::{
@@ -39,10 +40,11 @@ use windlass::{
 use windlass_cluster::Cluster;
 use windlass_foo::Foo;
 use windlass_icecream::Icecream;
+use windlass_podwatch::Scope;
 
-use self::{model::Model, notes::Notes, sight::Sight, story::Story};
+use self::{model::Model, notes::Notes, notices::Notices, sight::Sight, story::Story};
 use crate::{
-    catalogue::{self, Entry},
+    catalogue::{self, Entry, Setting},
     drop_in::print,
     embedded::{self, Announced},
     signals::Signals,
@@ -151,12 +153,26 @@ struct Show<'a> {
 impl Show<'_> {
     async fn run(&self, cluster: &Cluster, signals: &mut Signals) -> anyhow::Result<ExitCode> {
         let client = cluster.client();
-        let entries: Vec<&Entry> = catalogue::ALL.iter().collect();
+        // Podwatch prints to the screen here.
+        let entries = catalogue::ALL
+            .iter()
+            .filter(|entry| entry.name != catalogue::PODWATCH);
+        let entries: Vec<&Entry> = entries.collect();
         let writer = Writer::new(client.clone(), "windlass-demo");
         let install = Install::new(catalogue::crds(&entries)).apply().run(&writer);
         signals.or(install, "before the CRDs were there").await??;
-        let manager = catalogue::add(Manager::new(client), &entries);
-        let mut sight = Sight::open(cluster.client(), manager.controllers()).await?;
+        let pulse = watch::Sender::new(());
+        let (lines, told) = mpsc::channel(WAITING);
+        let notices = Notices::new(lines, pulse.clone());
+        let podwatch = windlass_podwatch::sync::controller(&Scope::default(), notices.clone());
+        let setting = Setting {
+            client: &client,
+            namespaces: &[],
+            podwatch: &windlass_podwatch::Arguments::default(),
+        };
+        let manager = catalogue::add(Manager::new(client.clone()), &entries, setting).await?;
+        let manager = manager.controller(podwatch);
+        let mut sight = Sight::open(cluster.client(), manager.controllers(), told, pulse).await?;
         sight.feels::<Foo>();
         sight.feels::<Icecream>();
         sight.feels::<Deployment>();
@@ -169,7 +185,7 @@ impl Show<'_> {
         });
         let mut running = pin!(running);
         let played = tokio::select! {
-            played = self.play(cluster, &mut sight, signals) => played,
+            played = self.play(cluster, &mut sight, notices, signals) => played,
             ended = &mut running => ended.context("the controllers ended before the demo").map(|()| ExitCode::FAILURE),
         };
         sight.close().await;
@@ -186,24 +202,23 @@ impl Show<'_> {
         &self,
         cluster: &Cluster,
         sight: &mut Sight,
+        notices: Notices,
         signals: &mut Signals,
     ) -> anyhow::Result<ExitCode> {
-        let names: Vec<_> = catalogue::ALL.iter().map(|entry| entry.name).collect();
+        let up = self.started.elapsed();
         let title = format!("Kubernetes {} in this process, {NODES} nodes", cluster.version());
         if !self.live {
-            print(&format!(
-                "windlass demo: {title}; controllers: {}\n",
-                names.join(", ")
-            ))?;
+            print(&format!("windlass demo: {title}\n"))?;
         }
         let mut model = Model::new(title, story::promises());
-        let deadline = Instant::now() + Duration::from_secs(self.arguments.patience);
+        let deadline = self.started + Duration::from_secs(self.arguments.patience);
         let (stage, told) = mpsc::channel(WAITING);
         let story = Story {
             client: cluster.client(),
             machines: cluster
                 .nodes()
                 .context("an embedded cluster with nodes has machines")?,
+            notices,
             pulse: sight.pulse(),
             stage,
             beat: self.pace.beat(),
@@ -227,9 +242,18 @@ impl Show<'_> {
         };
         if self.arguments.keep && ending == Ending::Told {
             let file = Announced::serve(cluster)?;
-            let line = file.line(cluster, NODES, "Ctrl-C", self.started.elapsed());
+            let line = file.line(cluster, NODES, "Ctrl-C", up);
             print(&format!("{line}\n"))?;
-            signals.next().await;
+            // Somebody has to listen, or those who tell would wait.
+            let listening = async {
+                loop {
+                    sight.next().await;
+                }
+            };
+            tokio::select! {
+                () = signals.next() => {}
+                () = listening => {}
+            }
         }
         Ok(code)
     }

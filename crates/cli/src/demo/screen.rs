@@ -164,8 +164,8 @@ impl Look {
             };
             Line::from_iter([
                 Span::styled(last.outcome.clone(), style),
-                Span::raw(format!(" {} ", last.key)),
-                Span::styled(short(last.took), faint()),
+                Span::styled(format!(" {:<5} ", short(last.took)), faint()),
+                Span::raw(last.key.clone()),
             ])
         });
         Row::new([

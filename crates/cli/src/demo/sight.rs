@@ -12,7 +12,10 @@ use std::{
     time::Duration,
 };
 
-use tokio::{sync::watch, time::Instant};
+use tokio::{
+    sync::{mpsc, watch},
+    time::Instant,
+};
 use windlass::{
     cache::{Cacheable, Caches, Change, Handler, Lister, Query, Selection, Subscription},
     k8s_openapi::api::core::v1::{Event, Node, Pod},
@@ -35,6 +38,8 @@ pub(super) struct Sight {
     nodes: Lister<Node>,
     pods: Lister<Pod>,
     events: Subscription<Event>,
+    /// What is told by other ways than the API.
+    notices: mpsc::Receiver<Happening>,
     controllers: Controllers,
     rates: Rates,
     pulse: watch::Sender<()>,
@@ -43,7 +48,12 @@ pub(super) struct Sight {
 }
 
 impl Sight {
-    pub(super) async fn open(client: Client, controllers: Controllers) -> anyhow::Result<Self> {
+    pub(super) async fn open(
+        client: Client,
+        controllers: Controllers,
+        notices: mpsc::Receiver<Happening>,
+        pulse: watch::Sender<()>,
+    ) -> anyhow::Result<Self> {
         let caches = Caches::new(client);
         let all = Selection::all();
         let nodes = caches.get::<Node>(&all).synced(PATIENCE).await?;
@@ -54,9 +64,10 @@ impl Sight {
             nodes,
             pods,
             events,
+            notices,
             controllers,
             rates: Rates::default(),
-            pulse: watch::Sender::new(()),
+            pulse,
             handlers: Vec::new(),
         };
         sight.feels::<Node>();
@@ -81,17 +92,18 @@ impl Sight {
         self.pulse.subscribe()
     }
 
-    /// What the next event tells that a person should hear; never if there are no more. Cancellation-safe.
+    /// What the next event or notice tells that a person should hear; never if there are no more. Cancellation-safe.
     pub(super) async fn next(&mut self) -> Happening {
         loop {
-            match self.events.next().await {
-                Some(Change::Applied { new, .. }) => {
-                    if let Some(told) = new.object().ok().and_then(|event| told(&event)) {
-                        return told;
-                    }
-                }
-                Some(Change::Deleted { .. }) => {}
-                None => std::future::pending().await,
+            let change = tokio::select! {
+                Some(notice) = self.notices.recv() => return notice,
+                Some(change) = self.events.next() => change,
+                else => std::future::pending().await,
+            };
+            if let Change::Applied { new, .. } = change
+                && let Some(told) = new.object().ok().and_then(|event| told(&event))
+            {
+                return told;
             }
         }
     }

@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     control::{Env, Prepared},
-    election::{Election, ElectionStatus},
+    election::{Election, ElectionError, ElectionStatus},
     error::Error,
     events::{self, DropReason, Recorder},
     install::Install,
@@ -263,13 +263,7 @@ impl Running<'_> {
             let mut outcome = Ok(());
             let mut tasks = Some(tasks);
             let mut ready = pin!(self.boards.ready());
-            // Without an election, and after one that ended well, there is nothing to lose.
-            let mut lost = pin!(async {
-                match told.await {
-                    Ok(lost) => lost,
-                    Err(_) => pending().await,
-                }
-            });
+            let mut lost = pin!(loss(told));
             loop {
                 tokio::select! {
                     biased;
@@ -421,6 +415,14 @@ impl Running<'_> {
                 })
             },
         );
+    }
+}
+
+/// How the leadership was lost. Without an election, and after one that ended well, there is nothing to lose: never.
+async fn loss(told: oneshot::Receiver<ElectionError>) -> ElectionError {
+    match told.await {
+        Ok(lost) => lost,
+        Err(_) => pending().await,
     }
 }
 

@@ -24,17 +24,19 @@ const REPLICAS: i32 = 2;
 
 const AVAILABLE: &str = "each of the 20 says that its 2 replicas are available";
 const SPREAD: &str = "their 40 pods are spread over all ten nodes";
+const TOLD: &str = "podwatch told of every pod that there is, and of no other";
+const TOLD_GONE: &str = "podwatch told of each of them that it is gone";
 const NOTHING: &str = "nothing is left: no Deployment, no ReplicaSet, no pod";
 
 pub(super) const MANY: Chapter = Chapter {
-    title: "foo: twenty more at once",
-    claims: &[AVAILABLE, SPREAD],
+    title: "foo and podwatch: twenty more at once",
+    claims: &[AVAILABLE, SPREAD, TOLD],
     tell: |story| many(story).boxed_local(),
 };
 
 pub(super) const GONE: Chapter = Chapter {
     title: "The end: what owned everything is deleted",
-    claims: &[NOTHING],
+    claims: &[NOTHING, TOLD_GONE],
     tell: |story| gone(story).boxed_local(),
 };
 
@@ -80,7 +82,15 @@ async fn many(story: &Story) -> anyhow::Result<()> {
                 .ok_or(found),
         )
     };
-    story.claim(SPREAD, spread).await
+    story.claim(SPREAD, spread).await?;
+    let told = async || {
+        let pods = story.all::<Pod>().await?;
+        let there: BTreeSet<_> = pods.iter().map(ResourceExt::name_any).collect();
+        let told: BTreeSet<_> = story.notices.told(true).into_iter().collect();
+        let found = format!("there are {} pods, and {} were told of", there.len(), told.len());
+        anyhow::Ok((there == told).then_some(()).ok_or(found))
+    };
+    story.claim(TOLD, told).await
 }
 
 async fn gone(story: &Story) -> anyhow::Result<()> {
@@ -110,7 +120,13 @@ async fn gone(story: &Story) -> anyhow::Result<()> {
                 .ok_or(format!("there are {}", left.join(", "))),
         )
     };
-    story.claim(NOTHING, nothing).await
+    story.claim(NOTHING, nothing).await?;
+    let told = async || {
+        let (there, gone) = (story.notices.told(true), story.notices.told(false));
+        let found = format!("{} were told of as there, {} as gone", there.len(), gone.len());
+        anyhow::Ok((there.is_empty() && !gone.is_empty()).then_some(()).ok_or(found))
+    };
+    story.claim(TOLD_GONE, told).await
 }
 
 fn is_crowd(object: &impl ResourceExt) -> bool {

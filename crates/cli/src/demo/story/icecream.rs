@@ -19,8 +19,8 @@ use crate::demo::sight::pod_is_ready;
 const NAME: &str = "sundae";
 const REPLICAS: usize = 3;
 
-const ACCOUNT: &str = "its status names the nodes, names and addresses of its 3 pods";
-const SUM: &str = "its status adds up what they request: 750m CPU and 192Mi memory";
+const ACCOUNT: &str = "its status has the nodes, names and addresses of its 3 pods";
+const SUM: &str = "its status adds up their requests: 750m CPU, 192Mi memory";
 const REPLACED: &str = "the pod was replaced, and the status tells of the new one";
 
 pub(super) const CHAPTER: Chapter = Chapter {

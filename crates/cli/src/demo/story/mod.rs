@@ -36,6 +36,7 @@ use windlass_cluster::Nodes;
 use super::{
     claims::{Ledger, Verdict},
     model::Happening,
+    notices::Notices,
 };
 
 /// Where it all happens.
@@ -71,6 +72,8 @@ pub(super) fn promises() -> Ledger {
 pub(super) struct Story {
     pub(super) client: Client,
     pub(super) machines: Nodes,
+    /// What podwatch told.
+    pub(super) notices: Notices,
     /// Beats when something may have come true.
     pub(super) pulse: watch::Receiver<()>,
     pub(super) stage: mpsc::Sender<Happening>,
