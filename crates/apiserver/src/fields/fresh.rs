@@ -127,6 +127,35 @@ impl<'v> Keyed<'v> {
     }
 }
 
+/// A list whose items all have all fields of the key, in the order of their keys.
+struct KeyedList<'v> {
+    /// The names of the key's fields in their order.
+    names: [&'v str; KEYS],
+    /// How many of them there are.
+    keys: usize,
+    items: Vec<Keyed<'v>>,
+}
+
+impl<'v> KeyedList<'v> {
+    /// None if this is not such a list.
+    fn of(shape: Shape<'v>, keys: &'v [Box<str>], items: &'v [Value]) -> Option<Self> {
+        let mut names = [""; KEYS];
+        let used = names.get_mut(..keys.len()).filter(|used| !used.is_empty())?;
+        for (name, key) in used.iter_mut().zip(keys) {
+            *name = key;
+        }
+        used.sort_unstable();
+        let keyed = items.iter().map(|item| Keyed::of(shape, used, item));
+        let mut items: Vec<_> = keyed.collect::<Option<_>>()?;
+        items.sort_unstable_by(Keyed::order);
+        Some(Self {
+            names,
+            keys: keys.len(),
+            items,
+        })
+    }
+}
+
 /// Between the braces of a place.
 struct Place<'j> {
     json: &'j mut Vec<u8>,
@@ -164,8 +193,10 @@ impl Place<'_> {
                 if had_items {
                     return None;
                 }
-                self.keyed(shape, keys, items, unowned)
-                    .unwrap_or_else(|| self.identified(shape, keys, items, unowned))?;
+                match KeyedList::of(shape.items(), keys, items) {
+                    Some(list) => self.keyed(shape.items(), &list, unowned)?,
+                    None => self.identified(shape, keys, items, unowned)?,
+                }
                 Some(old.is_none())
             }
             _ => {
@@ -183,34 +214,16 @@ impl Place<'_> {
         }
     }
 
-    /// Writes the items of a list whose keys are all there; none, and nothing written, if this is not such a list.
-    fn keyed(
-        &mut self,
-        shape: Shape<'_>,
-        keys: &[Box<str>],
-        items: &[Value],
-        unowned: Unowned<'_>,
-    ) -> Option<Option<()>> {
-        let mut names = [""; KEYS];
-        let names = names.get_mut(..keys.len()).filter(|names| !names.is_empty())?;
-        for (name, key) in names.iter_mut().zip(keys) {
-            *name = key;
+    /// Writes the items of a list by their keys.
+    fn keyed(&mut self, inner: Shape<'_>, list: &KeyedList<'_>, unowned: Unowned<'_>) -> Option<()> {
+        let alike = |pair: &[Keyed<'_>]| pair[0].order(&pair[1]).is_eq();
+        if list.items.windows(2).any(alike) {
+            return None;
         }
-        names.sort_unstable();
-        let inner = shape.items();
-        let mut items: Vec<_> = items
+        let names = &list.names[..list.keys];
+        list.items
             .iter()
-            .map(|item| Keyed::of(inner, names, item))
-            .collect::<Option<_>>()?;
-        items.sort_unstable_by(Keyed::order);
-        if items.windows(2).any(|pair| pair[0].order(&pair[1]).is_eq()) {
-            return Some(None);
-        }
-        Some(
-            items
-                .iter()
-                .try_for_each(|keyed| self.child(Step::Key(names, keyed), inner, None, keyed.item, unowned)),
-        )
+            .try_for_each(|keyed| self.child(Step::Key(names, keyed), inner, None, keyed.item, unowned))
     }
 
     /// Writes the items of any list.
