@@ -113,5 +113,5 @@ async fn children_come_stay_and_go_and_those_of_others_are_not_touched() {
         .iter()
         .filter_map(|event| event.reason.as_deref())
         .collect();
-    assert_eq!(told, ["ErrResourceExists"]);
+    assert_eq!(told, ["ErrResourceExists", "ErrInvalid"]);
 }

@@ -31,7 +31,7 @@
 //! | what | what is told | what happens |
 //! |---|---|---|
 //! | `replicas` not from 1 to 10 | the server refuses the Icecream | nothing |
-//! | `deploymentName`, `flavor` or its own name cannot be used | Warning `InvalidSpec`, with the rule | nothing, until it changes |
+//! | `deploymentName`, `flavor` or its own name cannot be used | Warning `ErrInvalid`, with the rule | nothing, until it changes |
 //! | a Deployment of somebody else has the name | Warning `ErrResourceExists` | nothing, until the name is free |
 //!
 //! Whatever is wrong, what is there stays: a typing error takes down no Deployment.
@@ -131,7 +131,7 @@ async fn reconcile(request: Request, ctx: Context) -> Result<Action, Error> {
     }
     if let Err(wrong) = icecream.check() {
         let wrong = format!("Icecream {}: {wrong}", request.key);
-        ctx.recorder().warning(&*icecream, "InvalidSpec", wrong.as_str());
+        ctx.recorder().warning(&*icecream, "ErrInvalid", wrong.as_str());
         return Err(Error::terminal(wrong)); // no retry mends it, a change may
     }
     let wanted = Desired::new().child(icecream.deployment()?);

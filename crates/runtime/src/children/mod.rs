@@ -164,9 +164,12 @@ impl Context {
     where
         K: Cacheable + Serialize + Resource<DynamicType: Clone + Default + Send + Sync>,
     {
-        Parent::new(object, &K::DynamicType::default(), self)
+        let kind = K::DynamicType::default();
+        let parent = Parent::new(object, &kind, self);
+        parent
             .bring_about(desired)
             .await
+            .inspect_err(|error| parent.tell(error))
     }
 }
 

@@ -67,7 +67,7 @@ pub(crate) async fn what_cannot_be_a_name_or_label_is_told_with_the_rule_and_cha
         stand.settle().await;
         stand.wire().forget();
         let icecream = stand.icecream(name, spec).await?;
-        let told = stand.warned(&icecream, "InvalidSpec").await?;
+        let told = stand.warned(&icecream, "ErrInvalid").await?;
         let start = format!("Icecream {}/{name}: {expected}", case.namespace());
         assert!(told.starts_with(&start), "{told}");
         let requests = stand.requests_in_a_minute().await;
@@ -85,7 +85,7 @@ pub(crate) async fn what_cannot_be_a_name_or_label_is_told_with_the_rule_and_cha
     stand.wire().forget();
     let wrong = json!({ "spec": { "deploymentName": "not a name", "flavor": "neither!" } });
     let icecream = stand.patch::<Icecream>("example", wrong).await?;
-    stand.warned(&icecream, "InvalidSpec").await?;
+    stand.warned(&icecream, "ErrInvalid").await?;
     stand.settle().await;
     assert_eq!(stand.writes(), [""; 0]);
     assert_eq!(stand.get::<Deployment>("kept").await?, kept);
