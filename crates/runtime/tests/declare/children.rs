@@ -147,22 +147,8 @@ async fn a_child_that_is_not_wanted_any_more_is_deleted_after_its_successor_is_t
     *world.plan.lock() = Box::new(|_| Desired::new().child(config("renamed", &[])));
     world.wire.take();
     world.touch().await;
-    assert!(
-        world
-            .configs()
-            .get_opt("child")
-            .await
-            .expect("an answer")
-            .is_none()
-    );
-    assert!(
-        world
-            .configs()
-            .get_opt("renamed")
-            .await
-            .expect("an answer")
-            .is_some()
-    );
+    assert!(!world.has("child").await);
+    assert!(world.has("renamed").await);
     world.stop().await;
 }
 

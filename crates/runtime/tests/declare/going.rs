@@ -26,14 +26,7 @@ async fn a_parent_that_is_being_deleted_gets_nothing_new() {
         .await
         .expect("it is there");
     let world = World::on(server, plan(one)).await;
-    assert!(
-        world
-            .configs()
-            .get_opt("child")
-            .await
-            .expect("an answer")
-            .is_none()
-    );
+    assert!(!world.has("child").await);
     world.stop().await;
 }
 

@@ -128,6 +128,11 @@ impl World {
         events.items.into_iter().filter(about).collect()
     }
 
+    pub(crate) async fn has(&self, config: &str) -> bool {
+        let there = self.configs().get_opt(config).await;
+        there.expect("an answer").is_some()
+    }
+
     pub(crate) async fn child(&self) -> ConfigMap {
         self.configs().get("child").await.expect("it is there")
     }
