@@ -211,7 +211,8 @@ impl Show<'_> {
             print(&format!("windlass demo: {title}\n"))?;
         }
         let mut model = Model::new(title, story::promises());
-        let deadline = self.started + Duration::from_secs(self.arguments.patience);
+        let patience = Duration::from_secs(self.arguments.patience);
+        let deadline = self.started + patience;
         let (stage, told) = mpsc::channel(WAITING);
         let story = Story {
             client: cluster.client(),
@@ -222,6 +223,7 @@ impl Show<'_> {
             pulse: sight.pulse(),
             stage,
             beat: self.pace.beat(),
+            late: self.started + patience / 2,
             deadline,
         };
         let (ending, outcome) = {

@@ -79,6 +79,8 @@ pub(super) struct Story {
     pub(super) stage: mpsc::Sender<Happening>,
     /// How long a person has to see a step.
     pub(super) beat: Duration,
+    /// From then on it is late, and hurries: no step waits to be seen.
+    pub(super) late: Instant,
     /// What has not come true by then has failed.
     pub(super) deadline: Instant,
 }
@@ -105,6 +107,10 @@ impl Story {
         let _ = self.stage.send(happening).await;
     }
 
+    async fn wait(&self, beat: Duration) {
+        sleep(beat.min(self.late.saturating_duration_since(Instant::now()))).await;
+    }
+
     /// Does something, and says so before.
     async fn act<T, E>(
         &self,
@@ -116,7 +122,7 @@ impl Story {
     {
         let what = what.into();
         self.say(Happening::Act(what.clone())).await;
-        sleep(self.beat).await;
+        self.wait(self.beat).await;
         doing.await.map_err(Into::into).context(what)
     }
 
@@ -143,7 +149,7 @@ impl Story {
             }
         };
         self.say(Happening::Settled { claim, verdict }).await;
-        sleep(self.beat / 2).await;
+        self.wait(self.beat / 2).await;
         Ok(())
     }
 
