@@ -205,7 +205,10 @@ impl Load {
         #[expect(clippy::cast_precision_loss, reason = "far below the 52 bits of a float")]
         let count = requests.len() as f64;
         let requests = Arc::new(Mutex::new(requests.into_iter()));
-        let lines = vec![self.wire.open().await?; at_once];
+        let mut lines = Vec::with_capacity(at_once);
+        for _ in 0..at_once {
+            lines.push(self.wire.open().await?);
+        }
         let own = || processes::cpu_micros(std::process::id()).ok();
         let before = own();
         let started = Instant::now();
