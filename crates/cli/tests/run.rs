@@ -124,6 +124,8 @@ fn a_port_that_is_taken_is_told_with_the_flag_that_chooses_another() {
     assert_eq!(code, Some(1), "{error}");
     let last = error.lines().last().unwrap_or_default();
     assert!(last.contains(&address) && last.contains("--listen"), "{error}");
+    // Who runs foo wants to read about foo, not about what keeps the cluster alive.
+    assert!(!error.contains("node-lifecycle-controller"), "{error}");
 }
 
 /// Asks for a Deployment through a Foo, and waits until it is there.

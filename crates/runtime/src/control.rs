@@ -54,6 +54,15 @@ pub(crate) struct Env {
     pub(crate) recorder: Recorder,
     pub(crate) metrics: Metrics,
     pub(crate) board: Arc<Board>,
+    /// Its comings and goings are told to those who debug only.
+    pub(crate) quiet: bool,
+}
+
+/// Tells of a controller's comings and goings.
+macro_rules! told {
+    ($quiet:expr, $($what:tt)*) => {
+        if $quiet { tracing::debug!($($what)*) } else { tracing::info!($($what)*) }
+    };
 }
 
 /// The tasks that fill a controller's queue.
@@ -103,15 +112,15 @@ impl<K: Cacheable + Resource<DynamicType: Send + Sync>, R: Reconciler> Controlle
             reconciler,
             ..
         } = self;
-        let mut stop = env.stop.clone();
+        let (mut stop, quiet) = (env.stop.clone(), env.quiet);
         let queue = options.queue.metrics(env.metrics.queue(&name)).build();
         env.board.works_on(&queue);
         let measured = queue.clone();
         env.metrics.before_scrape(move || measured.report_metrics());
-        tracing::info!(controller = name, "setting up event handlers");
+        told!(env.quiet, controller = name, "setting up event handlers");
         let (mut pumps, waits) = start(declared, &env, options.anywhere.as_ref(), &queue);
-        tracing::info!(controller = name, "starting");
-        tracing::info!(controller = name, "waiting for caches");
+        told!(env.quiet, controller = name, "starting");
+        told!(env.quiet, controller = name, "waiting for caches");
         let ready = tokio::select! {
             biased;
             () = stop.requested() => Err(None),
@@ -154,7 +163,7 @@ impl<K: Cacheable + Resource<DynamicType: Send + Sync>, R: Reconciler> Controlle
         };
         queue.close();
         pumps.shutdown().await;
-        tracing::info!(controller = name, "stopped");
+        told!(quiet, controller = name, "stopped");
         outcome
     }
 }
@@ -223,6 +232,7 @@ async fn serve<R: Reconciler>(
         mut stop,
         recorder,
         board,
+        quiet,
         ..
     } = env;
     let recorder = recorder.source(component);
@@ -240,7 +250,8 @@ async fn serve<R: Reconciler>(
             queue_all();
         }
         board.is(ControllerState::Running);
-        tracing::info!(
+        told!(
+            quiet,
             controller = name,
             workers,
             epoch = term.epoch().map(|epoch| epoch.0),
@@ -259,7 +270,7 @@ async fn serve<R: Reconciler>(
         for _ in 0..workers {
             running.spawn(Arc::clone(work).run(Arc::clone(&world), halted.clone()));
         }
-        tracing::info!(controller = name, "started workers");
+        told!(quiet, controller = name, "started workers");
         let ended = tokio::select! {
             biased;
             () = stop.requested() => Some(Ok(())),
@@ -268,7 +279,8 @@ async fn serve<R: Reconciler>(
         };
         board.is(ControllerState::Stopping);
         switch.throw(Phase::Finishing);
-        tracing::info!(
+        told!(
+            quiet,
             controller = name,
             running = work.queue.running(),
             "shutting down workers"

@@ -39,7 +39,9 @@ impl Alive {
             clock: Clock::starting_at(Timestamp::now()),
             ..settings.clone()
         };
-        let manager = parts(Manager::new(client), settings, machines, logs).grace(Duration::ZERO);
+        let manager = parts(Manager::new(client), settings, machines, logs)
+            .grace(Duration::ZERO)
+            .quiet();
         let (stop, stopped) = oneshot::channel();
         // A sender that is gone is a stop too.
         let ends = machines.clone();

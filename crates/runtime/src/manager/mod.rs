@@ -67,6 +67,7 @@ pub struct Manager {
     health: Checks,
     ready: Checks,
     grace: Duration,
+    quiet: bool,
     metrics: Metrics,
 }
 
@@ -148,6 +149,7 @@ impl Manager {
             health: Checks::new(),
             ready: Checks::new(),
             grace: GRACE,
+            quiet: false,
             metrics: Metrics::new(),
         }
     }
@@ -254,6 +256,13 @@ impl Manager {
     /// How long running reconciles and tasks may take to finish after a stop; zero drops them at once. Default: 30 s.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
+        self
+    }
+
+    /// Logs when controllers start and stop at the level debug: for a manager that is a part of something else, whose users
+    /// look for their own controllers in the log. Default: at info.
+    pub fn quiet(mut self) -> Self {
+        self.quiet = true;
         self
     }
 

@@ -112,6 +112,7 @@ impl Manager {
                 boards: &boards,
                 selection: self.selection,
                 grace: self.grace,
+                quiet: self.quiet,
                 metrics: self.metrics,
             };
             let outcome = running
@@ -202,6 +203,7 @@ struct Running<'a> {
     boards: &'a Controllers,
     selection: Selection,
     grace: Duration,
+    quiet: bool,
     metrics: Metrics,
 }
 
@@ -333,6 +335,7 @@ impl Running<'_> {
             recorder: recorder.clone(),
             metrics: self.metrics.clone(),
             board: controller.board,
+            quiet: self.quiet,
         };
         let (ended, name) = ((controller.run)(env), controller.name);
         let controller = name.clone();
