@@ -6,9 +6,9 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::{
-    entry::Hot,
     failure::{Cause, Failure},
     fresh::Fresh,
+    hot::Hot,
     ingest::{Broken, Ingest},
     kind::KindName,
     settings::Keeping,

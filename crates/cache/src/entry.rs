@@ -10,9 +10,8 @@
 
 use std::{
     any::Any,
-    collections::VecDeque,
     sync::{
-        Arc, Weak,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
@@ -31,7 +30,7 @@ pub(crate) type Decode<T> = fn(&[u8]) -> Result<T, String>;
 pub(crate) struct Entry {
     pub(crate) meta: Meta,
     form: Mutex<Form>,
-    /// Somebody read it since the clock of [`Hot`] last came by.
+    /// Somebody read it since [`Hot`](crate::hot::Hot) last asked.
     touched: AtomicBool,
     /// That it does not decode has been reported.
     pub(crate) reported: AtomicBool,
@@ -86,7 +85,7 @@ impl Entry {
         found.downcast().ok()
     }
 
-    /// The object decoded anew. The caller keeps it; see [`Hot::keep`].
+    /// The object decoded anew. The caller keeps it; see [`Hot::keep`](crate::hot::Hot::keep).
     pub(crate) fn decode<T: Send + Sync + 'static>(&self, decode: Decode<T>) -> Result<Decoded<T>, String> {
         let start = Instant::now();
         let body = self.form.lock().body.clone();
@@ -138,79 +137,24 @@ impl Entry {
         }
     }
 
-    fn cool(&self) {
+    /// Keeps a decoded object; `false` if it has one of that type already.
+    pub(crate) fn warm(&self, object: AnyObject) -> bool {
+        let mut form = self.form.lock();
+        let mut known = form.decoded.iter();
+        if known.any(|known| (**known).type_id() == (*object).type_id()) {
+            return false;
+        }
+        form.decoded.push(object);
+        true
+    }
+
+    /// Lets the decoded objects go.
+    pub(crate) fn cool(&self) {
         self.form.lock().decoded = Vec::new();
     }
-}
 
-/// The decoded objects that stay, within a budget. Which go is decided as a clock does it: one that was read since
-/// the hand last came by stays for another round.
-pub(crate) struct Hot {
-    budget: usize,
-    clock: Mutex<Clock>,
-}
-
-#[derive(Default)]
-struct Clock {
-    /// Each with its weight. An entry that is gone weighs until the hand comes by.
-    entries: VecDeque<(Weak<Entry>, usize)>,
-    used: usize,
-}
-
-impl Hot {
-    pub(crate) fn new(budget: usize) -> Self {
-        Self {
-            budget,
-            clock: Mutex::default(),
-        }
+    /// Whether somebody has read it since this was last asked.
+    pub(crate) fn was_read(&self) -> bool {
+        self.touched.swap(false, Ordering::Relaxed)
     }
-
-    /// Keeps `object` with its entry while there is room.
-    pub(crate) fn keep(&self, entry: &Arc<Entry>, object: AnyObject, weight: usize) {
-        if weight > self.budget {
-            return;
-        }
-        {
-            let mut form = entry.form.lock();
-            // Two readers may have decoded it at once.
-            if form
-                .decoded
-                .iter()
-                .any(|known| (**known).type_id() == (*object).type_id())
-            {
-                return;
-            }
-            form.decoded.push(object);
-        }
-        let mut clock = self.clock.lock();
-        clock.entries.push_back((Arc::downgrade(entry), weight));
-        clock.used += weight;
-        while clock.used > self.budget {
-            let Some((entry, weight)) = clock.entries.pop_front() else {
-                return;
-            };
-            match entry.upgrade() {
-                Some(read) if read.touched.swap(false, Ordering::Relaxed) => {
-                    clock.entries.push_back((entry, weight));
-                }
-                gone_or_cold => {
-                    clock.used -= weight;
-                    if let Some(cold) = gone_or_cold {
-                        cold.cool();
-                    }
-                }
-            }
-        }
-    }
-
-    /// Bytes in use, as far as can be told.
-    pub(crate) fn used(&self) -> usize {
-        self.clock.lock().used
-    }
-}
-
-/// A decoded object takes several times its JSON: optional fields, tree nodes, an allocation for each text. Measured
-/// on pods it was 3.7 times.
-pub(crate) fn weight_of<T>(text: usize) -> usize {
-    text * 4 + size_of::<T>()
 }

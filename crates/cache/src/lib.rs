@@ -71,6 +71,7 @@ mod driver;
 mod entry;
 mod failure;
 mod fresh;
+mod hot;
 mod index;
 mod ingest;
 mod key;

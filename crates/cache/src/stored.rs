@@ -9,7 +9,8 @@ use kube::Resource;
 
 use crate::{
     core::{Core, Trouble},
-    entry::{Body, Decode, Entry, weight_of},
+    entry::{Body, Decode, Entry},
+    hot::weight_of,
     ingest::Broken,
     key::ObjectKey,
     kind::{Cacheable, KindName},

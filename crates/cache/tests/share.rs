@@ -87,6 +87,59 @@ async fn hot_objects_are_shared_and_the_budget_is_kept() {
     assert!((1..=8 << 10).contains(&used), "{used}");
 }
 
+/// A round through more objects than fit finds most of them at hand: what everything is reconciled in must not push out
+/// what it needs next. What is read twice in its turn is decoded once.
+#[tokio::test(start_paused = true)]
+async fn a_round_through_more_than_fits_finds_most() {
+    const OBJECTS: usize = 200;
+    let server = Server::with(&[CONFIG_MAPS]);
+    for number in 0..OBJECTS {
+        server.put(CONFIG_MAPS, config_map(&format!("{number:03}"), "1"));
+    }
+    let cached = async |budget| {
+        let settings = Settings::<ConfigMap>::compact().hot_bytes(budget);
+        let cache = Cache::start_with(server.client(), &(), &Selection::all(), settings);
+        let lister = cache.synced(SOON).await.expect("the server is well");
+        lister.list(&Query::all());
+        (cache, lister)
+    };
+    let all = cached(usize::MAX / 2).await.0.stats().hot_bytes;
+    let (cache, lister) = cached(all - all / 10).await;
+    let round = || {
+        let before = cache.stats().decodes;
+        for number in 0..OBJECTS {
+            let key = key(&format!("{number:03}"));
+            for _ in 0..2 {
+                assert!(lister.get(&key).is_some());
+            }
+        }
+        cache.stats().decodes - before
+    };
+    for _ in 0..10 {
+        let decodes = round();
+        assert!(
+            decodes <= OBJECTS as u64 / 4,
+            "{decodes} of {OBJECTS} were decoded"
+        );
+    }
+    // Room that objects leave is used: with half of them gone, the rest fits.
+    for number in 0..OBJECTS / 2 {
+        server.delete(CONFIG_MAPS, &key(&format!("{number:03}")));
+    }
+    settle().await;
+    let rest = || {
+        let before = cache.stats().decodes;
+        for number in OBJECTS / 2..OBJECTS {
+            assert!(lister.get(&key(&format!("{number:03}"))).is_some());
+        }
+        cache.stats().decodes - before
+    };
+    for _ in 0..20 {
+        rest();
+    }
+    assert_eq!(rest(), 0);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_projection_keeps_only_what_was_asked_for() {
     struct Text(String);
