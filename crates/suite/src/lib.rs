@@ -42,6 +42,7 @@
 
 mod context;
 mod crash;
+mod program;
 mod role;
 mod running;
 mod sent;
@@ -56,6 +57,7 @@ use std::time::Duration;
 
 pub use context::Context;
 pub use crash::{Story, Told, at_every_request};
+pub use program::{output, program};
 pub use role::Shipped;
 pub use running::Running;
 pub use sent::Sent;

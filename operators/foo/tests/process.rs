@@ -1,10 +1,6 @@
 //! The program as a stranger meets it: what it says of itself, what it says when something is wrong, and how it stops.
 
-use std::{
-    net::TcpListener,
-    process::{Output, Stdio},
-    time::Duration,
-};
+use std::{net::TcpListener, process::Stdio};
 
 use tokio::{process::Command, time::timeout};
 use windlass::{
@@ -16,36 +12,15 @@ use windlass::{
 };
 use windlass_cluster::Cluster;
 use windlass_foo::{Foo, FooSpec};
+use windlass_suite::{DEADLINE, output, program};
 
-/// No step takes nearly so long unless it never comes.
-const DEADLINE: Duration = Duration::from_secs(30);
-
-/// The program, in a world without a cluster.
 fn foo(arguments: &[&str]) -> Command {
-    let mut foo = Command::new(env!("CARGO_BIN_EXE_foo"));
-    foo.args(arguments)
-        .env_clear()
-        .env("HOME", "/nonexistent")
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true);
-    foo
-}
-
-async fn output(arguments: &[&str]) -> (Option<i32>, String, String) {
-    let output = timeout(DEADLINE, foo(arguments).output()).await;
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = output.expect("it ends").expect("it starts");
-    let text = |bytes| String::from_utf8(bytes).expect("text");
-    (status.code(), text(stdout), text(stderr))
+    program(env!("CARGO_BIN_EXE_foo"), arguments)
 }
 
 #[tokio::test]
 async fn its_help_tells_every_flag_and_its_default() {
-    let (code, help, _) = output(&["--help"]).await;
+    let (code, help, _) = output(foo(&["--help"])).await;
     assert_eq!(code, Some(0));
     for said in [
         "Usage: foo [OPTIONS]",
@@ -65,7 +40,7 @@ async fn its_help_tells_every_flag_and_its_default() {
 
 #[tokio::test]
 async fn a_flag_that_does_not_exist_is_named_and_the_right_one_suggested() {
-    let (code, _, error) = output(&["--kubeconfg", "a"]).await;
+    let (code, _, error) = output(foo(&["--kubeconfg", "a"])).await;
     assert_eq!(code, Some(2));
     assert!(
         error.contains("--kubeconfg") && error.contains("--kubeconfig"),
@@ -76,7 +51,7 @@ async fn a_flag_that_does_not_exist_is_named_and_the_right_one_suggested() {
 #[tokio::test]
 async fn without_a_cluster_one_line_says_where_it_looked_and_what_to_do() {
     for arguments in [&[][..], &["--kubeconfig", "/nonexistent/config"]] {
-        let (code, _, error) = output(arguments).await;
+        let (code, _, error) = output(foo(arguments)).await;
         assert_eq!(code, Some(1), "{error}");
         let last = error.lines().last().unwrap_or_default();
         assert!(
@@ -94,7 +69,7 @@ async fn a_port_that_is_taken_is_told_with_the_flag_that_chooses_another() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = taken.local_addr().expect("an address").to_string();
     let kubeconfig = kubeconfig.to_str().expect("text");
-    let (code, _, error) = output(&["--kubeconfig", kubeconfig, "--listen", &address]).await;
+    let (code, _, error) = output(foo(&["--kubeconfig", kubeconfig, "--listen", &address])).await;
     assert_eq!(code, Some(1));
     let last = error.lines().last().unwrap_or_default();
     assert!(last.starts_with("foo: cannot listen on"), "{error}");

@@ -1,9 +1,6 @@
 //! The program as a stranger meets it: what it says of itself, what it prints, and what it says when something is wrong.
 
-use std::{
-    process::{Output, Stdio},
-    time::Duration,
-};
+use std::process::Stdio;
 
 use tokio::{
     io::{AsyncBufReadExt, BufReader, Lines},
@@ -19,32 +16,10 @@ use windlass::{
     prelude::*,
 };
 use windlass_cluster::Cluster;
+use windlass_suite::{DEADLINE, output, program};
 
-/// No step takes nearly so long unless it never comes.
-const DEADLINE: Duration = Duration::from_secs(30);
-
-/// The program, in a world without a cluster.
 fn podwatch(arguments: &[&str]) -> Command {
-    let mut podwatch = Command::new(env!("CARGO_BIN_EXE_podwatch"));
-    podwatch
-        .args(arguments)
-        .env_clear()
-        .env("HOME", "/nonexistent")
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true);
-    podwatch
-}
-
-async fn output(arguments: &[&str]) -> (Option<i32>, String, String) {
-    let output = timeout(DEADLINE, podwatch(arguments).output()).await;
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = output.expect("it ends").expect("it starts");
-    let text = |bytes| String::from_utf8(bytes).expect("text");
-    (status.code(), text(stdout), text(stderr))
+    program(env!("CARGO_BIN_EXE_podwatch"), arguments)
 }
 
 struct Stage {
@@ -229,7 +204,7 @@ async fn no_value_of_a_secret_is_printed_or_logged() {
 
 #[tokio::test]
 async fn its_help_tells_every_flag_and_shows_examples() {
-    let (code, help, _) = output(&["--help"]).await;
+    let (code, help, _) = output(podwatch(&["--help"])).await;
     assert_eq!(code, Some(0));
     for said in [
         "Tells what happens to pods",
@@ -271,7 +246,7 @@ async fn what_makes_no_sense_is_refused_before_anything_starts() {
         ),
         (&["--sink", "webhook"], "webhook"),
     ] {
-        let (code, _, error) = output(arguments).await;
+        let (code, _, error) = output(podwatch(arguments)).await;
         assert_eq!(code, Some(2), "{arguments:?}: {error}");
         assert!(error.contains(said), "{arguments:?}: {error}");
     }
@@ -296,7 +271,7 @@ async fn what_the_server_does_not_have_or_take_is_told_in_one_line() {
     ] {
         let mut all = vec!["--kubeconfig", &stage.kubeconfig, "--no-listen"];
         all.extend(flags);
-        let (code, _, error) = output(&all).await;
+        let (code, _, error) = output(podwatch(&all)).await;
         assert_eq!(code, Some(1), "{error}");
         let last = error.lines().last().unwrap_or_default();
         assert!(last.starts_with(said), "{error}");

@@ -35,8 +35,8 @@ const GRACE: Duration = Duration::from_secs(30);
 /// with an election when this process leads.
 ///
 /// On stop no new reconcile starts, and running ones and tasks, and after them services, have the [grace
-/// period](Self::grace) to finish; then events that wait are written, the lease is given back, the caches end, and the listener last. Every task is gone before `run`
-/// returns. A part that fails stops the others and is the error.
+/// period](Self::grace) to finish; then events that wait are written, the lease is given back, the caches end, and the
+/// listener last. Every task is gone before `run` returns. A part that fails stops the others and is the error.
 ///
 /// ```no_run
 /// use k8s_openapi::api::core::v1::ConfigMap;
