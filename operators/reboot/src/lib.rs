@@ -1,0 +1,1 @@
+//! Reboots nodes in turn, and proves that each of them did.

@@ -1,0 +1,1 @@
+//! Copies Secrets and ConfigMaps into the namespaces that ask for them.
