@@ -73,6 +73,16 @@ pub struct Told {
 /// Where a run takes real time not every n is tried, but those of 1, 2, 3, 5, 7, 10, 14, 19, …: each a third further.
 pub async fn at_every_request(case: &Context, story: &impl Story) -> anyhow::Result<Told> {
     let embedded = case.cluster().backend() == Backend::Embedded;
+    at_requests(case, story, |n| n + if embedded { 1 } else { 1 + n / 3 }).await
+}
+
+/// The same for a sample of the requests: the first, and after each the one that `next` says. For stories that are long.
+pub async fn at_requests(
+    case: &Context,
+    story: &impl Story,
+    next: impl Fn(usize) -> usize,
+) -> anyhow::Result<Told> {
+    let embedded = case.cluster().backend() == Backend::Embedded;
     let quiet = Duration::from_millis(if embedded { 1000 } else { 200 });
     let run = Run { case, story, quiet };
     let (expected, requests) = run.undisturbed().await.context("undisturbed")?;
@@ -90,7 +100,7 @@ pub async fn at_every_request(case: &Context, story: &impl Story) -> anyhow::Res
                 differences(&state, &expected).join("\n")
             );
             deaths += 1;
-            n += if embedded { 1 } else { 1 + n / 3 };
+            n = next(n).max(n + 1);
             ensure!(n < MOST, "after {n} requests it is still not done");
         }
     }

@@ -58,7 +58,7 @@ mod world;
 use std::time::Duration;
 
 pub use context::Context;
-pub use crash::{Story, Told, at_every_request};
+pub use crash::{Story, Told, at_every_request, at_requests};
 pub use line::Line;
 pub use program::{output, program};
 pub use role::Shipped;
