@@ -27,9 +27,9 @@ pub struct Arguments {
     )]
     pub allowed_namespaces: Vec<String>,
 
-    /// How many namespaces are worked on at the same time
-    #[arg(long, value_name = "N", default_value_t = WORKERS, help_heading = HEADING)]
-    pub workers: NonZeroUsize,
+    /// How many namespaces are written to at the same time
+    #[arg(long, value_name = "N", default_value_t = WRITERS, help_heading = HEADING)]
+    pub writers: NonZeroUsize,
 
     /// After how many seconds without progress, with work to do, `/healthz` fails
     #[arg(long = "stall-after", value_name = "SECONDS", default_value_t = STALL_SECONDS, help_heading = HEADING)]
@@ -37,7 +37,7 @@ pub struct Arguments {
 }
 
 const HEADING: &str = "What to copy";
-const WORKERS: NonZeroUsize = NonZeroUsize::new(8).expect("more than none");
+const WRITERS: NonZeroUsize = NonZeroUsize::new(8).expect("more than none");
 const STALL_SECONDS: u64 = 300;
 
 impl Default for Arguments {
@@ -46,7 +46,7 @@ impl Default for Arguments {
             source_namespace: SOURCE_NAMESPACE.to_owned(),
             annotation: SYNC.to_owned(),
             allowed_namespaces: Vec::new(),
-            workers: WORKERS,
+            writers: WRITERS,
             stall_seconds: STALL_SECONDS,
         }
     }
