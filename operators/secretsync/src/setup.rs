@@ -77,7 +77,7 @@ pub async fn setup(
     let fed = Arc::clone(&engine);
     let controller = Controller::keyed("secretsync")
         .component(FIELD_MANAGER)
-        .concurrency(arguments.workers)
+        .concurrency(arguments.writers)
         // Each piece of work waits for itself alone: a bucket for all would make one bad namespace everybody's.
         .rate_limiter(Exponential::new(FIRST_RETRY, LAST_RETRY).jitter(JITTER))
         .fed_by(move |feed| follow(fed, feed))
