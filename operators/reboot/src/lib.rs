@@ -1,3 +1,7 @@
 //! Reboots nodes in turn, and proves that each of them did.
 
+pub mod drain;
+mod span;
 pub mod window;
+
+pub use span::{InvalidSpan, Span};
