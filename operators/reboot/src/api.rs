@@ -14,7 +14,10 @@ use windlass::{
     schemars::JsonSchema,
 };
 
-use crate::span::Span;
+use crate::{
+    span::Span,
+    window::{Exclusion, WindowSpec},
+};
 
 /// The policy for nodes that no other one selects. It is created when it is first needed.
 pub const DEFAULT_POLICY: &str = "default";
@@ -50,6 +53,10 @@ pub struct RebootPolicySpec {
     pub max_unavailable: Option<IntOrString>,
     /// The same again for the nodes that share the value of a label.
     pub per_topology: Option<PerTopology>,
+    /// When nodes may be rebooted. None: always.
+    pub windows: Vec<WindowSpec>,
+    /// When they may not, whatever the windows say.
+    pub exclusions: Vec<Exclusion>,
     /// Which of them comes first.
     pub order: OrderSpec,
     /// The reboot itself.

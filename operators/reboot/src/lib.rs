@@ -6,6 +6,7 @@ pub mod machine;
 mod setup;
 mod span;
 pub mod state;
+pub mod window;
 
 pub use api::{
     BlockerStatus, DEFAULT_POLICY, Grant, OrderSpec, PerTopology, Planned, PolicyPhase, RebootPolicy,
