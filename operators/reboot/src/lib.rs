@@ -2,7 +2,10 @@
 
 mod api;
 mod arguments;
+mod ledger;
 pub mod machine;
+mod members;
+mod order;
 mod setup;
 mod span;
 pub mod state;
