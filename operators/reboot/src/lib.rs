@@ -1,8 +1,22 @@
 //! Reboots nodes in turn, and proves that each of them did.
 
 pub mod after;
+mod api;
+mod arguments;
 pub mod drain;
+mod ledger;
+pub mod machine;
+mod members;
+mod order;
+mod setup;
 mod span;
+pub mod state;
 pub mod window;
 
+pub use api::{
+    BlockerStatus, DEFAULT_POLICY, Grant, OrderSpec, PerTopology, Planned, PolicyPhase, RebootPolicy,
+    RebootPolicySpec, RebootPolicyStatus, RebootSpec,
+};
+pub use arguments::Arguments;
+pub use setup::{SetupError, setup, setup_at};
 pub use span::{InvalidSpan, Span};
