@@ -2,6 +2,7 @@
 
 mod api;
 mod arguments;
+pub mod drain;
 mod ledger;
 pub mod machine;
 mod members;
