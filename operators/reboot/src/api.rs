@@ -15,6 +15,7 @@ use windlass::{
 };
 
 use crate::{
+    after::AfterSpec,
     drain::DrainSpec,
     span::Span,
     window::{Exclusion, WindowSpec},
@@ -64,6 +65,8 @@ pub struct RebootPolicySpec {
     pub order: OrderSpec,
     /// The reboot itself.
     pub reboot: RebootSpec,
+    /// What has to be true of a node after its reboot.
+    pub after: AfterSpec,
     /// How long a node has to stay good before the next one is let go.
     pub soak: Span,
     /// How many nodes have to fail until no other one is let go. Left out: 1.

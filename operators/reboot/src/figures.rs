@@ -4,11 +4,13 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use windlass::runtime::metrics::{
-    DurationHistogram, Metrics, Reading,
-    prometheus_client::{encoding::EncodeLabelSet, metrics::family::Family},
+    DurationHistogram, Metrics, Reading, prometheus_client::metrics::family::Family,
 };
 
-use crate::{drain::BlockerReason, state::Phase};
+use crate::{
+    drain::{Blocker, BlockerReason},
+    state::Phase,
+};
 
 /// From a second to two hours: a phase is a matter of seconds, or of a policy's timeout.
 const BUCKETS: [f64; 12] = [
@@ -23,21 +25,18 @@ struct Inner {
     /// By policy and phase. Owned by the controller of policies.
     nodes: Mutex<BTreeMap<String, BTreeMap<&'static str, usize>>>,
     /// By node. Owned by the controller of nodes.
-    blockers: Mutex<BTreeMap<String, Vec<BlockerReason>>>,
+    blockers: Mutex<BTreeMap<String, Vec<Blocker>>>,
     phases: Family<PhaseLabels, DurationHistogram, fn() -> DurationHistogram>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct PhaseLabels {
-    phase: &'static str,
-}
+type PhaseLabels = [(&'static str, &'static str); 1];
 
 impl Figures {
     /// Shows them among these.
     pub(crate) fn register(metrics: &Metrics) -> Self {
         let phases = Family::new_with_constructor((|| DurationHistogram::new(&BUCKETS)) as fn() -> _);
         for phase in Phase::ALL {
-            let _ = phases.get_or_create(&PhaseLabels { phase: phase.name() });
+            let _ = phases.get_or_create(&[("phase", phase.name())]);
         }
         let figures = Self(Arc::new(Inner {
             nodes: Mutex::default(),
@@ -69,18 +68,23 @@ impl Figures {
 
     /// A node left a phase after this long.
     pub(crate) fn left(&self, phase: Phase, after: Duration) {
-        let labels = PhaseLabels { phase: phase.name() };
+        let labels = [("phase", phase.name())];
         self.0.phases.get_or_create(&labels).observe(after);
     }
 
     /// What is in the way of this node's drain; nothing when it is over.
-    pub(crate) fn blocked(&self, node: &str, by: Vec<BlockerReason>) {
+    pub(crate) fn blocked(&self, node: &str, by: Vec<Blocker>) {
         let mut blockers = self.0.blockers.lock();
         if by.is_empty() {
             blockers.remove(node);
         } else {
             blockers.insert(node.to_owned(), by);
         }
+    }
+
+    /// What is in the way of this node's drain.
+    pub(crate) fn blockers_of(&self, node: &str) -> Vec<Blocker> {
+        self.0.blockers.lock().get(node).cloned().unwrap_or_default()
     }
 
     #[expect(clippy::cast_precision_loss, reason = "nobody has so many nodes")]
@@ -99,7 +103,13 @@ impl Figures {
     fn blockers(&self) -> Vec<Reading<f64>> {
         let blockers = self.0.blockers.lock();
         let all = BlockerReason::ALL.into_iter();
-        let count = |reason| blockers.values().flatten().filter(|one| **one == reason).count();
+        let count = |reason| {
+            blockers
+                .values()
+                .flatten()
+                .filter(|one| one.reason == reason)
+                .count()
+        };
         all.map(|reason| Reading::new(count(reason) as f64).label("reason", reason.to_string()))
             .collect()
     }

@@ -27,16 +27,11 @@ pub(super) fn ours(node: &Node) -> Vec<[String; 4]> {
     there.map(text).collect()
 }
 
-/// What the drain waits for, as the node's conditions have it.
-pub(super) fn waits_for(node: &Node) -> Option<&str> {
-    let mut all = conditions(node);
-    all.find(|condition| condition.type_ == DRAINING)?
-        .message
-        .as_deref()
-}
-
 fn conditions(node: &Node) -> impl Iterator<Item = &NodeCondition> {
-    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref());
+    let conditions = node
+        .status
+        .as_ref()
+        .and_then(|status| status.conditions.as_deref());
     conditions.into_iter().flatten()
 }
 
@@ -52,9 +47,9 @@ fn text(condition: &NodeCondition) -> [String; 4] {
     [type_.clone(), status.clone(), reason, message]
 }
 
-/// The node with the conditions that it should have and nothing else, if they are not what it has. `drain` is what a drain
-/// waits for.
-pub(super) fn wanted(node: &Node, view: &NodeView, drain: Option<&str>, now: Timestamp) -> Option<Node> {
+/// The node with the conditions that it should have and nothing else, if they are not what it has. `waits_for` is what
+/// its phase waits for.
+pub(super) fn wanted(node: &Node, view: &NodeView, waits_for: Option<&str>, now: Timestamp) -> Option<Node> {
     let mut wanted = Vec::new();
     let mut holds = |kind: &str, reason: &str, message: &str| {
         let before = conditions(node).find(|one| one.type_ == kind && one.status == "True");
@@ -72,10 +67,10 @@ pub(super) fn wanted(node: &Node, view: &NodeView, drain: Option<&str>, now: Tim
         holds(PLANNED, "RebootRequested", reason);
     }
     if let Some(state) = view.state().filter(|state| state.phase.is_active()) {
-        let message = state.reason.as_deref().unwrap_or_default();
+        let message = waits_for.or(state.reason.as_deref()).unwrap_or_default();
         holds(IN_PROGRESS, state.phase.name(), message);
         match state.phase {
-            Phase::Draining => holds(DRAINING, "Evicting", drain.unwrap_or_default()),
+            Phase::Draining => holds(DRAINING, "Evicting", message),
             Phase::Drained | Phase::Armed | Phase::Rebooted | Phase::Soaking => {
                 holds(DRAINED, "PodsGone", "");
             }

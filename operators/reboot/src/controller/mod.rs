@@ -35,7 +35,7 @@ use crate::{
     machine::{DrainRule, Halt, NodeView, Rules},
     span::Span,
     state::Names,
-    window::{WindowError, Windows},
+    window::Windows,
 };
 
 /// The name under which it writes and speaks.
@@ -85,7 +85,9 @@ impl Shared {
     /// How long until then. Times in objects have no fractions, so it is a second more than it seems.
     fn wait(&self, until: Timestamp) -> Duration {
         let wait = until.duration_since(self.clock.now());
-        Duration::try_from(wait).unwrap_or_default().max(Duration::from_secs(1))
+        Duration::try_from(wait)
+            .unwrap_or_default()
+            .max(Duration::from_secs(1))
     }
 }
 
@@ -93,7 +95,8 @@ impl Shared {
 pub(crate) fn nodes(shared: &Arc<Shared>) -> Controller<Node, impl Reconciler> {
     let reconciler = nodes::Nodes(Arc::clone(shared));
     // Whether a pod is there, goes or is ready is all that a drain or a check waits for.
-    let moved = Predicate::new(|old: Option<&Stored<Pod>>, new| old.map(nodes::seen) != Some(nodes::seen(new)));
+    let moved =
+        Predicate::new(|old: Option<&Stored<Pod>>, new| old.map(nodes::seen) != Some(nodes::seen(new)));
     let on = |pod: &Pod| {
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
         node.map(ObjectKey::cluster).into_iter().collect()
@@ -101,7 +104,9 @@ pub(crate) fn nodes(shared: &Arc<Shared>) -> Controller<Node, impl Reconciler> {
     let granted = |policy: &RebootPolicy| {
         let status = policy.status.iter();
         let granted = status.flat_map(|status| &status.granted);
-        granted.map(|grant| ObjectKey::cluster(grant.node.as_str())).collect()
+        granted
+            .map(|grant| ObjectKey::cluster(grant.node.as_str()))
+            .collect()
     };
     Controller::of("reboot", Watch::<Node>::new().when(changed(shared)))
         .component(COMPONENT)
@@ -160,19 +165,20 @@ fn rules(policy: &RebootPolicy) -> Rules {
 }
 
 /// Why nothing new may begin under a policy of which so many nodes have failed.
-fn halt(policy: &RebootPolicy, failed: usize, now: Timestamp) -> Result<Option<Halt>, WindowError> {
+fn halt(policy: &RebootPolicy, failed: usize, now: Timestamp) -> Option<Halt> {
     let spec = &policy.spec;
     let budget = spec.failure_budget.unwrap_or(1).max(1);
-    let windows = Windows::parse(&spec.windows, &spec.exclusions)?;
-    Ok(if spec.dry_run {
+    if spec.dry_run {
         Some(Halt::DryRun)
     } else if spec.paused {
         Some(Halt::Paused)
     } else if failed >= usize::try_from(budget).unwrap_or(usize::MAX) {
         Some(Halt::BudgetSpent)
-    } else if windows.open_at(now) {
-        None
     } else {
-        Some(Halt::WindowClosed)
-    })
+        match Windows::parse(&spec.windows, &spec.exclusions) {
+            Ok(windows) if windows.open_at(now) => None,
+            Ok(_) => Some(Halt::WindowClosed),
+            Err(_) => Some(Halt::Invalid),
+        }
+    }
 }
