@@ -15,6 +15,8 @@ use windlass::{
 };
 
 use crate::{
+    after::AfterSpec,
+    drain::DrainSpec,
     span::Span,
     window::{Exclusion, WindowSpec},
 };
@@ -57,13 +59,18 @@ pub struct RebootPolicySpec {
     pub windows: Vec<WindowSpec>,
     /// When they may not, whatever the windows say.
     pub exclusions: Vec<Exclusion>,
+    /// How their pods leave them before.
+    pub drain: DrainSpec,
     /// Which of them comes first.
     pub order: OrderSpec,
     /// The reboot itself.
     pub reboot: RebootSpec,
+    /// What has to be true of a node after its reboot.
+    pub after: AfterSpec,
     /// How long a node has to stay good before the next one is let go.
     pub soak: Span,
-    /// How many nodes may have failed before no other one is let go. Left out: 1. Zero: none is let go at all.
+    /// How many nodes have to fail until no other one is let go. Left out: 1.
+    #[schemars(range(min = 1))]
     pub failure_budget: Option<u32>,
     /// How long a node rests after it was let go without a reboot. Left out: 5m.
     pub backoff: Option<Span>,

@@ -3,11 +3,13 @@
 pub mod after;
 mod api;
 mod arguments;
+mod controller;
 pub mod drain;
-mod ledger;
+mod figures;
+pub mod ledger;
 pub mod machine;
 mod members;
-mod order;
+pub mod order;
 mod setup;
 mod span;
 pub mod state;

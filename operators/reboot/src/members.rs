@@ -13,11 +13,11 @@ use crate::{
 };
 
 /// All policies, with what they select; the one that has a node is the first that does.
-pub struct Policies(Vec<(Arc<RebootPolicy>, Result<Selector, ParseExpressionError>)>);
+pub(crate) struct Policies(Vec<(Arc<RebootPolicy>, Result<Selector, ParseExpressionError>)>);
 
 impl Policies {
     /// Those that there are.
-    pub fn new(policies: Vec<Arc<RebootPolicy>>) -> Self {
+    pub(crate) fn new(policies: Vec<Arc<RebootPolicy>>) -> Self {
         let mut all: Vec<_> = policies
             .into_iter()
             .map(|policy| {
@@ -30,26 +30,30 @@ impl Policies {
     }
 
     /// The policy that has the node: one that is on its way stays with the policy that let it go.
-    pub fn of(&self, node: &NodeView) -> Option<&Arc<RebootPolicy>> {
+    pub(crate) fn of(&self, node: &NodeView) -> Option<&Arc<RebootPolicy>> {
         let state = node.state().filter(|state| state.phase.is_active());
         let named = state.and_then(|state| self.named(&state.policy));
         named.or_else(|| self.selecting(node).next())
     }
 
     /// The policy of this name.
-    pub fn named(&self, name: &str) -> Option<&Arc<RebootPolicy>> {
+    pub(crate) fn named(&self, name: &str) -> Option<&Arc<RebootPolicy>> {
         let mut all = self.0.iter().map(|(policy, _)| policy);
         all.find(|policy| policy.name_any() == name)
     }
 
     /// What is wrong with this one's selector.
-    pub fn invalid(&self, name: &str) -> Option<&ParseExpressionError> {
+    pub(crate) fn invalid(&self, name: &str) -> Option<&ParseExpressionError> {
         let (_, selector) = self.0.iter().find(|(policy, _)| policy.name_any() == name)?;
         selector.as_ref().err()
     }
 
     /// The other policies that select nodes of this one, `default` left out: it is meant to be beaten.
-    pub fn overlaps<'a>(&self, name: &str, nodes: impl Iterator<Item = &'a NodeView>) -> BTreeSet<String> {
+    pub(crate) fn overlaps<'a>(
+        &self,
+        name: &str,
+        nodes: impl Iterator<Item = &'a NodeView>,
+    ) -> BTreeSet<String> {
         let mut others = BTreeSet::new();
         for node in nodes {
             let selecting = self.selecting(node).map(|policy| policy.name_any());

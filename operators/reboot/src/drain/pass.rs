@@ -112,7 +112,7 @@ impl Drainer {
         let mut tries = self.known(node, &plan);
         let now = Instant::now();
         let due = |pod: &&Arc<Pod>| tries.get(&uid(pod)).is_none_or(|last| last.is_due(now, how));
-        let due: Vec<_> = plan.evict.iter().filter(due).collect();
+        let due: Vec<_> = plan.evict.iter().filter(due).cloned().collect();
         // Noted before it is sent: whoever is cancelled on the way has asked too.
         for pod in &due {
             let asked = Try {
@@ -125,16 +125,16 @@ impl Drainer {
 
         let asked = due
             .into_iter()
-            .map(|pod| async move { (pod, self.ask(pod, options, how).await) });
+            .map(|pod| async move { (uid(&pod), self.ask(&pod, options, how).await) });
         let mut asked = stream::iter(asked).buffered(AT_A_TIME);
         let mut failed = None;
         let mut gone = 0;
-        while let Some((pod, answer)) = asked.next().await {
+        while let Some((uid, answer)) = asked.next().await {
             match answer {
                 Ok(Answer::Goes) => {}
                 Ok(Answer::Gone) => gone += 1,
                 Ok(Answer::Blocked(blocker, wait)) => {
-                    let last = tries.get_mut(&uid(pod)).expect("noted above");
+                    let last = tries.get_mut(&uid).expect("noted above");
                     last.not_before = Instant::now() + wait.max(AGAIN);
                     last.blocker = Some(blocker);
                 }

@@ -5,7 +5,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::{Change, Cordon, NodeView, Said};
-use crate::state::{Order, Phase, State};
+use crate::{
+    span::Span,
+    state::{Order, Phase, State},
+};
 
 /// What a policy says about a node that has a slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +60,8 @@ pub enum Halt {
     WindowClosed,
     /// Too many nodes have failed.
     BudgetSpent,
+    /// The policy cannot be followed; its status says why.
+    Invalid,
 }
 
 impl Halt {
@@ -67,6 +72,7 @@ impl Halt {
             Self::DryRun => "the policy only plans (dryRun)",
             Self::WindowClosed => "no maintenance window is open",
             Self::BudgetSpent => "too many nodes have failed",
+            Self::Invalid => "the policy cannot be followed as it is: see its status",
         }
     }
 }
@@ -115,7 +121,8 @@ pub fn step(node: &NodeView, facts: &Facts<'_>) -> Step {
 /// Without a state, or after it was let go.
 fn unstarted(node: &NodeView, facts: &Facts<'_>, before: Option<&State>) -> Step {
     if node.needed.is_none() {
-        return if before.is_some() || node.cordoned {
+        let left = node.order.is_some() || node.progress.is_some();
+        return if before.is_some() || node.cordoned || left {
             Step::Write(cancelled(node))
         } else {
             Step::Rest
@@ -132,7 +139,7 @@ fn unstarted(node: &NodeView, facts: &Facts<'_>, before: Option<&State>) -> Step
         };
     };
     let attempt = before.map_or(1, |before| before.attempt.saturating_add(1));
-    let message = format!("may be rebooted now (policy {}, attempt {attempt})", facts.policy);
+    let message = format!("has a slot of policy {} (attempt {attempt})", facts.policy);
     let granted = State {
         phase: Phase::Granted,
         policy: facts.policy.to_owned(),
@@ -165,7 +172,10 @@ pub fn verified(node: &NodeView, facts: &Facts<'_>) -> Option<Change> {
     Some(if facts.rules.soak.is_zero() {
         at.finish()
     } else {
-        let message = format!("is good again, and has to stay so for {:?}", facts.rules.soak);
+        let message = format!(
+            "good again, and has to stay so for {}",
+            Span::from(facts.rules.soak)
+        );
         at.to(
             Phase::Soaking,
             Some(facts.rules.soak),
@@ -190,10 +200,10 @@ impl At<'_> {
         let (cordon, message) = if theirs {
             (
                 Cordon::Leave,
-                "was made unschedulable by somebody else, and stays so",
+                "had been made unschedulable by somebody else, and stays so",
             )
         } else {
-            (Cordon::Set, "is made unschedulable")
+            (Cordon::Set, "made unschedulable")
         };
         let mut change = self.to(Phase::Cordoned, None, Said::normal("Cordoned", message));
         change.cordon = Some(cordon);
@@ -209,13 +219,16 @@ impl At<'_> {
         }
         Step::Write(match self.facts.rules.drain {
             Some(DrainRule { timeout, .. }) => {
-                let said = Said::normal("Draining", format!("its pods are evicted, within {timeout:?}"));
+                let said = Said::normal(
+                    "Draining",
+                    format!("evicting its pods, within {}", Span::from(timeout)),
+                );
                 self.to(Phase::Draining, Some(timeout), said)
             }
             None => self.to(
                 Phase::Drained,
                 None,
-                Said::normal("DrainSkipped", "its pods stay: the policy says so"),
+                Said::normal("DrainSkipped", "its pods stay, as the policy says"),
             ),
         })
     }
@@ -227,7 +240,7 @@ impl At<'_> {
         let Some(rule) = self.facts.rules.drain else {
             let said = Said::normal(
                 "DrainSkipped",
-                "what is left of its pods stays: the policy says so",
+                "what is left of its pods stays, as the policy says",
             );
             return Step::Write(self.to(Phase::Drained, None, said));
         };
@@ -235,7 +248,10 @@ impl At<'_> {
             return Step::Drain { force: false };
         }
         if !rule.force {
-            return Step::Write(self.abort(&format!("its pods did not go within {:?}", rule.timeout)));
+            return Step::Write(self.abort(&format!(
+                "its pods did not go within {}",
+                Span::from(rule.timeout)
+            )));
         }
         // As long again for pods to go that are deleted; what then still is there is left behind, since that is what was
         // asked for.
@@ -243,7 +259,7 @@ impl At<'_> {
         if patience.is_some_and(|patience| self.facts.now >= patience) {
             let said = Said::warning(
                 "DrainForced",
-                "is rebooted although pods are left on it, as onTimeout says",
+                "going on although pods are left on it, as drain.onTimeout says",
             );
             return Step::Write(self.to(Phase::Drained, None, said));
         }
@@ -261,7 +277,10 @@ impl At<'_> {
             );
         }
         let timeout = self.facts.rules.reboot;
-        let message = format!("its agent may reboot it, within {timeout:?}; its boot is {boot_id}");
+        let message = format!(
+            "its agent may reboot it, within {}; boot ID {boot_id}",
+            Span::from(timeout)
+        );
         let mut change = self.to(Phase::Armed, Some(timeout), Said::normal("RebootArmed", message));
         if let Some(state) = &mut change.state {
             state.boot_id_before = Some(boot_id.clone());
@@ -276,7 +295,7 @@ impl At<'_> {
 
     fn armed(&self) -> Step {
         if let Some(after) = self.proof() {
-            let message = format!("has rebooted: its boot is {after}");
+            let message = format!("rebooted: boot ID {after}");
             let timeout = self.facts.rules.after;
             let mut change = self.to(Phase::Rebooted, Some(timeout), Said::normal("Rebooted", message));
             change.disarm = true;
@@ -321,7 +340,7 @@ impl At<'_> {
             return Step::Write(change);
         }
         if !self.node.ready {
-            let said = Said::warning("SoakEnded", "is not Ready any more, and has to become good again");
+            let said = Said::warning("SoakEnded", "not Ready any more; it has to become good again");
             return Step::Write(self.to(Phase::Rebooted, Some(self.facts.rules.after), said));
         }
         if self.is_over() {
@@ -413,7 +432,7 @@ impl At<'_> {
 
     fn abort(&self, why: &str) -> Change {
         let rest = self.facts.rules.backoff;
-        let said = Said::warning("RebootAborted", format!("is not rebooted now: {why}"));
+        let said = Said::warning("RebootAborted", format!("not rebooted now: {why}"));
         let mut change = self.to(Phase::Aborted, Some(rest), said);
         change.cordon = self.node.cordoned.then(|| lift(self.node));
         change.disarm = self.node.order.is_some();
@@ -438,11 +457,6 @@ impl At<'_> {
     }
 
     fn finish(&self) -> Change {
-        let took = self.facts.now.duration_since(self.state.since);
-        let message = format!(
-            "has rebooted and is good again ({:?} in the last phase)",
-            took.unsigned_abs()
-        );
         Change {
             state: None,
             cordon: self.node.cordoned.then(|| lift(self.node)),
@@ -450,7 +464,7 @@ impl At<'_> {
             disarm: self.node.order.is_some(),
             forget_progress: self.node.progress.is_some(),
             done: true,
-            said: Said::normal("RebootDone", message),
+            said: Said::normal("RebootDone", "rebooted and good again"),
         }
     }
 }
