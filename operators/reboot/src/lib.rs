@@ -1,5 +1,6 @@
 //! Reboots nodes in turn, and proves that each of them did.
 
+pub mod agent;
 mod api;
 mod arguments;
 pub mod machine;
