@@ -14,7 +14,12 @@ use windlass::{
     schemars::JsonSchema,
 };
 
-use crate::span::Span;
+use crate::{
+    after::AfterSpec,
+    drain::DrainSpec,
+    span::Span,
+    window::{Exclusion, WindowSpec},
+};
 
 /// The policy for nodes that no other one selects. It is created when it is first needed.
 pub const DEFAULT_POLICY: &str = "default";
@@ -50,13 +55,22 @@ pub struct RebootPolicySpec {
     pub max_unavailable: Option<IntOrString>,
     /// The same again for the nodes that share the value of a label.
     pub per_topology: Option<PerTopology>,
+    /// When nodes may be rebooted. None: always.
+    pub windows: Vec<WindowSpec>,
+    /// When they may not, whatever the windows say.
+    pub exclusions: Vec<Exclusion>,
+    /// How their pods leave them before.
+    pub drain: DrainSpec,
     /// Which of them comes first.
     pub order: OrderSpec,
     /// The reboot itself.
     pub reboot: RebootSpec,
+    /// What has to be true of a node after its reboot.
+    pub after: AfterSpec,
     /// How long a node has to stay good before the next one is let go.
     pub soak: Span,
-    /// How many nodes may have failed before no other one is let go. Left out: 1. Zero: none is let go at all.
+    /// How many nodes have to fail until no other one is let go. Left out: 1.
+    #[schemars(range(min = 1))]
     pub failure_budget: Option<u32>,
     /// How long a node rests after it was let go without a reboot. Left out: 5m.
     pub backoff: Option<Span>,

@@ -43,6 +43,13 @@ impl From<Span> for Duration {
     }
 }
 
+impl From<Duration> for Span {
+    /// In whole seconds, rounded down.
+    fn from(time: Duration) -> Self {
+        Self::from_secs(time.as_secs())
+    }
+}
+
 impl FromStr for Span {
     type Err = InvalidSpan;
 

@@ -24,8 +24,10 @@
 //! [`step`] is the controller's part, [`agent::step`] the agent's. Neither does I/O.
 
 pub mod agent;
+mod change;
 mod roll;
 mod view;
 
-pub use roll::{Change, Cordon, Facts, Halt, Said, Step, drained, step, verified};
+pub use change::{Change, Cordon, Said};
+pub use roll::{DrainRule, Facts, Halt, Rules, Step, drained, step, verified};
 pub use view::NodeView;
