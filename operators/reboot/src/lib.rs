@@ -1,6 +1,7 @@
 //! Reboots nodes in turn, and proves that each of them did.
 
 pub mod after;
+pub mod agent;
 mod api;
 mod arguments;
 mod controller;
