@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use windlass::prelude::*;
-use windlass_reboot::{Arguments, RebootPolicy, setup};
+use windlass_reboot::{Arguments, RebootPolicy, agent, setup};
 
 /// Reboots nodes in turn, and proves that each of them did
 #[derive(Parser)]
@@ -33,7 +33,11 @@ fn run(Program { arguments, options }: &Program) -> Result<(), Error> {
     runtime.block_on(async {
         let manager = options.manager("reboot").await?;
         let manager = manager.install(options.install([RebootPolicy::crd()]));
-        setup(manager, arguments)?.run().await?;
+        let mut manager = setup(manager, arguments)?;
+        if arguments.simulated_agents {
+            manager = agent::simulated(manager, &options.client().await?, &arguments.prefix).await?;
+        }
+        manager.run().await?;
         Ok(())
     })
 }
