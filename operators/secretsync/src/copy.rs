@@ -20,13 +20,13 @@ use windlass::{
 use crate::{
     api::{AdoptionPolicy, DeletionPolicy, Recreate, SourceKind},
     content::Content,
-    engine::Engine,
+    engine::{Cause, Engine},
     figures::Verb,
     held::Held,
     identity::{Mark, SyncId},
     ledger::{Tally, Trouble},
     member::{Wanted, body_unmarked},
-    room::is_excluded_type,
+    room::{Source, is_excluded_type},
     roster::{Live, Order, Plan, Wish},
     wire::{self, Failure},
 };
@@ -72,10 +72,14 @@ impl Engine {
         ctx: &Context,
     ) -> Result<Action, Error> {
         let began = self.ledger.lock().begin(sync, namespace);
-        let (plan, annotation) = {
+        let (mut plan, annotation) = {
             let roster = self.roster.read();
             (roster.plan(sync, namespace), Arc::clone(&roster.scope.annotation))
         };
+        if matches!(plan, Plan::Wait) {
+            // It may have changed since: who waits is noted together with why.
+            plan = self.roster.write().plan_or_wait(sync, namespace);
+        }
         let order = match plan {
             Plan::Go(order) => order,
             Plan::NoPlace => {
@@ -269,10 +273,6 @@ impl Visit<'_> {
             let message = format!("a copy would lead back to where it came from ({})", source.way());
             return wrong(name, "Loop", message, Again::Never);
         }
-        if let Some(rival) = &wish.rival {
-            let message = format!("an older sync wants it too: {}", rival.sync);
-            return conflict(name, "ClaimedByOther", message, Again::Never);
-        }
         let wanted = match wish.member.wanted(self.client, &self.annotation).await {
             Ok(Some(wanted)) => wanted,
             // The watch is about to tell.
@@ -283,7 +283,12 @@ impl Visit<'_> {
             }
         };
         if is_excluded_type(wanted.content.secret_type()) {
+            self.step_aside(live, source);
             return excluded(&format!("a Secret of type {}", wanted.content.secret_type()));
+        }
+        if let Some(rival) = &wish.rival {
+            let message = format!("an older sync wants it too: {}", rival.sync);
+            return conflict(name, "ClaimedByOther", message, Again::Never);
         }
         match self.settle(live, source.kind, name, &source.uid, &wanted).await {
             Ok(outcome) => outcome,
@@ -294,6 +299,20 @@ impl Visit<'_> {
                 Outcome::Wrong(trouble, Again::Retry)
             }
         }
+    }
+
+    /// It turned out that a source is never copied: whoever else wants a copy of its name need not wait for it.
+    fn step_aside(&self, live: &Live, source: &Source) {
+        if source.slot.exclude() {
+            return;
+        }
+        let own = live.mark.sync(source.kind, &source.name);
+        let roster = self.engine.roster.read();
+        let others = roster.claimants(source.kind, &source.name).iter();
+        let affected = others
+            .filter(|other| **other != own)
+            .flat_map(|other| roster.everywhere(other));
+        self.engine.ask(affected.collect(), Cause::Other);
     }
 
     /// Compares what is there with what is wanted, and writes if they differ.
