@@ -72,10 +72,14 @@ impl Engine {
         ctx: &Context,
     ) -> Result<Action, Error> {
         let began = self.ledger.lock().begin(sync, namespace);
-        let (plan, annotation) = {
+        let (mut plan, annotation) = {
             let roster = self.roster.read();
             (roster.plan(sync, namespace), Arc::clone(&roster.scope.annotation))
         };
+        if matches!(plan, Plan::Wait) {
+            // Under the lock under which it may become known.
+            plan = self.roster.write().plan_or_put_off(sync, namespace);
+        }
         let order = match plan {
             Plan::Go(order) => order,
             Plan::NoPlace => {

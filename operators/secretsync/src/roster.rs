@@ -67,6 +67,8 @@ pub(crate) struct Roster {
     syncs: BTreeMap<SyncId, Sync>,
     /// Who has a source of this kind and name.
     claims: HashMap<(SourceKind, Arc<str>), Vec<SyncId>>,
+    /// Where somebody looked while a sync could not be planned: they are looked at again when it can.
+    put_off: BTreeMap<SyncId, BTreeSet<Arc<str>>>,
 }
 
 /// A piece of work that a change makes, and whether it takes something away.
@@ -130,6 +132,7 @@ impl Roster {
             rooms: annotated.into(),
             syncs: BTreeMap::new(),
             claims: HashMap::new(),
+            put_off: BTreeMap::new(),
         }
     }
 
@@ -228,6 +231,7 @@ impl Roster {
         self.gather(id);
         let mut affected = self.compare(before, id);
         affected.extend(self.rivals_of(id, &old_names));
+        affected.extend(self.resume(id));
         moves.affected = affected;
         moves
     }
@@ -286,10 +290,12 @@ impl Roster {
             let here = |id: &&SyncId| matches!(id, SyncId::Annotated { kind, .. } if *kind == room.kind);
             users.extend(self.syncs.keys().filter(here).cloned());
         }
-        users
-            .iter()
-            .flat_map(|id| self.compare(self.spread(id), id))
-            .collect()
+        let mut affected = Vec::new();
+        for id in users {
+            affected.extend(self.compare(self.spread(&id), &id));
+            affected.extend(self.resume(&id));
+        }
+        affected
     }
 
     /// Who wants a copy of this kind and name: whom it concerns when that changes.
@@ -342,6 +348,28 @@ impl Roster {
             }),
             wanted,
         })
+    }
+
+    /// The same for whoever acts on it: what has to wait is asked for again when the sync is known, goes on, or goes.
+    pub(crate) fn plan_or_put_off(&mut self, id: &SyncId, namespace: &Arc<str>) -> Plan {
+        let plan = self.plan(id, namespace);
+        if matches!(plan, Plan::Wait) {
+            let put_off = self.put_off.entry(id.clone()).or_default();
+            put_off.insert(Arc::clone(namespace));
+        }
+        plan
+    }
+
+    /// What was put off. A copy may be where the sync wants none any more, and nobody else would look there.
+    fn resume(&mut self, id: &SyncId) -> Vec<Affected> {
+        let put_off = self.put_off.remove(id).unwrap_or_default();
+        let after = self.spread(id);
+        let affected = put_off.into_iter().map(|namespace| Affected {
+            sync: id.clone(),
+            takes_away: !after.contains(&namespace),
+            namespace,
+        });
+        affected.collect()
     }
 
     /// Who else wants a copy of that name there, and is older.
