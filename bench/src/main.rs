@@ -9,8 +9,8 @@
 //! ```
 //!
 //! A subject is a module that makes a report; adding one is adding a variant below. The API server has a program of its
-//! own, `windlass-bench-server`, because this one counts its allocations, and is started by this one; the living cluster, with
-//! no rival to run beside it, has `windlass-bench-cluster`. Figures are only worth quoting from a quiet machine.
+//! own, `windlass-bench-server`, because this one counts its allocations, and is started by this one; the living cluster and
+//! secretsync, with no rival to run beside them, have `windlass-bench-cluster` and `windlass-bench-secretsync`. Figures are only worth quoting from a quiet machine.
 
 mod access;
 mod cache;

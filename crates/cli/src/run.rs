@@ -60,6 +60,9 @@ pub(crate) struct Arguments {
 
     #[command(flatten)]
     agent: windlass_reboot::agent::Arguments,
+
+    #[command(flatten)]
+    secretsync: windlass_secretsync::Arguments,
 }
 
 const EMBEDDED: &str = "Embedded cluster";
@@ -73,7 +76,7 @@ struct Flags {
     heading_here: &'static str,
 }
 
-const FLAGS: [Flags; 3] = [
+const FLAGS: [Flags; 4] = [
     Flags {
         whose: &[catalogue::PODWATCH],
         heading: "What to tell",
@@ -89,6 +92,11 @@ const FLAGS: [Flags; 3] = [
         whose: &[catalogue::REBOOT_AGENT],
         heading: "Agent",
         heading_here: "reboot-agent",
+    },
+    Flags {
+        whose: &[catalogue::SECRETSYNC],
+        heading: "What to copy",
+        heading_here: "secretsync: what to copy",
     },
 ];
 
@@ -144,6 +152,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             podwatch: &arguments.podwatch,
             reboot: &arguments.reboot,
             agent: &arguments.agent,
+            secretsync: &arguments.secretsync,
         };
         catalogue::add(manager.install(install), &names, setting).await
     };
