@@ -41,6 +41,7 @@ use windlass_cluster::Cluster;
 use windlass_foo::Foo;
 use windlass_icecream::Icecream;
 use windlass_podwatch::Scope;
+use windlass_reboot::RebootPolicy;
 
 use self::{model::Model, notes::Notes, notices::Notices, sight::Sight, story::Story};
 use crate::{
@@ -182,6 +183,7 @@ impl Show<'_> {
         sight.feels::<Icecream>();
         sight.feels::<Deployment>();
         sight.feels::<ReplicaSet>();
+        sight.feels::<RebootPolicy>();
 
         let (stop, stopped) = oneshot::channel::<()>();
         let running = manager.run_until(async move {

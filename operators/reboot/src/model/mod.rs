@@ -1,0 +1,37 @@
+//! A model of the whole thing without I/O: random schedules of two controllers with old views, agents, machines and people, and
+//! what must hold at every moment of each.
+//!
+//! ```text
+//!   choices (shrinkable) ──► World::event ──► one atomic thing happens: a read, a conditional write, a boot, a death, an hour
+//!                                │
+//!                                └──► World::check after each; World::settle at the end: everything comes to rest
+//! ```
+//!
+//! The server is a version for each object: a write under another version than the one that was read does nothing. Reads that
+//! a controller takes from its cache are copies of any age; live reads and writes are events of their own, so that anything can
+//! happen between them.
+
+mod world;
+
+use proptest::prelude::*;
+
+use world::World;
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Deaths, old views, two controllers, machines that do not hear, people who change their minds.
+    #[test]
+    fn no_schedule_breaks_a_promise(
+        nodes in 1_usize..5,
+        max in 1_usize..3,
+        choices in prop::collection::vec(any::<u16>(), 0..400),
+    ) {
+        let mut world = World::new(nodes, max);
+        for choice in choices {
+            world.event(choice);
+            world.check();
+        }
+        world.settle();
+    }
+}
