@@ -2,6 +2,7 @@
 
 mod agent;
 mod node;
+mod policy;
 mod race;
 
 use windlass_suite::suite;
@@ -17,4 +18,6 @@ suite!("reboot", paused;
     race::who_disarms_first_stops_the_agent,
     race::who_disarms_late_is_told_so,
     race::of_disarm_and_claim_at_once_exactly_one_happens,
+    policy::the_token_of_an_agent_is_good_for_two_annotations_of_its_node,
+    policy::an_agent_does_its_work_with_its_own_token,
 );
