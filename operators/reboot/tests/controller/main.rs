@@ -1,5 +1,6 @@
 //! What the controller promises, on every kind of cluster, with nodes whose machines the tests own.
 
+mod faults;
 mod fleet;
 mod roll;
 
@@ -7,4 +8,26 @@ use windlass_suite::suite;
 
 suite!("rolls", paused;
     roll::an_annotated_node_reboots_once_and_nothing_is_left_of_it,
+    roll::ten_nodes_roll_two_at_a_time_in_their_order,
+    roll::a_limit_holds_for_all_and_for_each_zone,
+    roll::the_control_plane_comes_last_and_the_controllers_own_node_last_of_all,
+    roll::without_a_policy_nodes_roll_one_at_a_time_under_the_default,
+    roll::a_dry_run_plans_and_does_nothing,
+    roll::a_closed_window_lets_nobody_go,
+    roll::a_node_soaks_before_its_slot_is_free,
+    roll::conditions_and_columns_tell_where_a_node_is,
+    roll::of_two_policies_the_first_by_name_has_a_node_and_says_so,
+    roll::a_policy_that_cannot_be_followed_says_why,
+    faults::nodes_that_are_not_ready_count_but_not_twice,
+    faults::what_an_administrator_cordoned_stays_cordoned,
+    faults::a_drain_that_is_called_off_leaves_the_node_as_it_was,
+    faults::a_drain_that_takes_too_long_is_called_off_or_forced,
+    faults::a_node_that_never_returns_stops_the_roll_until_somebody_looks,
+    faults::the_same_boot_again_is_no_reboot,
+    faults::a_node_without_an_agent_fails_and_is_not_rebooted_later,
+    faults::a_pause_disarms_a_node_whose_agent_has_not_begun,
+    faults::a_node_that_is_deleted_leaves_no_slot_behind,
+    faults::a_state_that_cannot_be_read_is_left_alone,
+    faults::two_controllers_at_once_never_let_too_many_go,
+    faults::an_api_that_is_away_costs_nothing_but_time,
 );
