@@ -49,6 +49,10 @@ fn its_help_tells_what_there_is_and_every_flag_under_a_heading() {
         "- podwatch:",
         "podwatch: what to tell:",
         "--kind <KIND>",
+        "- reboot:",
+        "- reboot-agent:",
+        "--simulated-agents",
+        "--reboot-with <HOW>",
         "Embedded cluster:",
         "--embedded",
         "--nodes <NODES>",
@@ -74,6 +78,14 @@ fn a_command_line_that_cannot_be_meant_is_refused_with_what_there_is() {
         (
             &["foo", "--diff"],
             &["--diff is for podwatch", "name podwatch too"],
+        ),
+        (
+            &["foo", "--simulated-agents"],
+            &["--simulated-agents is for reboot", "name reboot too"],
+        ),
+        (
+            &["reboot", "--trigger-file", "/a"],
+            &["--trigger-file is for reboot-agent"],
         ),
         (&["podwatch", "--filter", "object.("], &["--filter"]),
         (&["foo", "--nodes", "2"], &["--embedded"]),

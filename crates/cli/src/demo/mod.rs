@@ -67,14 +67,14 @@ pub(crate) struct Arguments {
     keep: bool,
 
     /// How long all of it may take, in seconds; what has not come true by then has failed
-    #[arg(long, value_name = "SECONDS", default_value_t = 25, value_parser = clap::value_parser!(u64).range(1..=600))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=600))]
     patience: u64,
 }
 
 /// How fast the story goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Pace {
-    /// A person can follow it: about ten seconds
+    /// A person can follow it: about twenty seconds
     Calm,
     /// As fast as it comes
     Quick,

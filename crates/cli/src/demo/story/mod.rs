@@ -58,10 +58,10 @@ static CHAPTERS: &[Chapter] = &[
     nodes::READY,
     foo::CHAPTER,
     icecream::CHAPTER,
+    reboot::ROLL,
     crowd::MANY,
     nodes::REBOOT,
     nodes::GIVEN_UP,
-    reboot::ROLL,
     crowd::GONE,
 ];
 

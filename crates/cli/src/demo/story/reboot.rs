@@ -28,7 +28,7 @@ use crate::{demo::sight::pod_is_ready, embedded::is_ready};
 /// How many nodes may be away, of how many pods, and how many of them have to be there.
 const MOST_AWAY: usize = 2;
 const PODS: usize = 10;
-const LEAST_PODS: usize = 7;
+const LEAST_PODS: usize = 6;
 
 /// How long the caches may take.
 const SYNC: std::time::Duration = std::time::Duration::from_secs(10);
