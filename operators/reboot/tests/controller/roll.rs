@@ -18,8 +18,11 @@ pub(crate) async fn an_annotated_node_reboots_once_and_nothing_is_left_of_it(
     let view = fleet.done(&node).await?;
     assert!(!view.unschedulable, "it takes pods again");
     assert_eq!(fleet.boots(&node), 1);
-    let idle = |status: &RebootPolicyStatus| status.granted.is_empty() && status.phase == Some(PolicyPhase::Idle);
-    let policy = fleet.policed(|policy| policy.status.as_ref().is_some_and(idle)).await?;
+    let idle =
+        |status: &RebootPolicyStatus| status.granted.is_empty() && status.phase == Some(PolicyPhase::Idle);
+    let policy = fleet
+        .policed(|policy| policy.status.as_ref().is_some_and(idle))
+        .await?;
     let status = policy.status.clone().unwrap_or_default();
     assert_eq!((status.nodes, status.requested, status.rebooting), (3, 0, 0));
     fleet.settle().await;
