@@ -54,36 +54,72 @@ pub(crate) struct Arguments {
 
     #[command(flatten)]
     podwatch: windlass_podwatch::Arguments,
+
+    #[command(flatten)]
+    reboot: windlass_reboot::Arguments,
+
+    #[command(flatten)]
+    agent: windlass_reboot::agent::Arguments,
 }
 
 const EMBEDDED: &str = "Embedded cluster";
 
-/// What podwatch's own flags stand under in its own program, and what they stand under here.
-const TELLING: &str = "What to tell";
-const PODWATCHS: &str = "podwatch: what to tell";
+/// Flags of some controllers' own.
+struct Flags {
+    /// Who knows them.
+    whose: &'static [&'static str],
+    /// What they stand under in their own program, and here.
+    heading: &'static str,
+    heading_here: &'static str,
+}
 
-/// Among the flags of others, podwatch's say whose they are.
+const FLAGS: [Flags; 3] = [
+    Flags {
+        whose: &[catalogue::PODWATCH],
+        heading: "What to tell",
+        heading_here: "podwatch: what to tell",
+    },
+    Flags {
+        // An agent has to know the prefix too.
+        whose: &[catalogue::REBOOT, catalogue::REBOOT_AGENT],
+        heading: "Reboots",
+        heading_here: "reboot",
+    },
+    Flags {
+        whose: &[catalogue::REBOOT_AGENT],
+        heading: "Agent",
+        heading_here: "reboot-agent",
+    },
+];
+
+/// Among the flags of others, a controller's say whose they are.
 fn under_its_name(arg: clap::Arg) -> clap::Arg {
-    match arg.get_help_heading() {
-        Some(TELLING) => arg.help_heading(PODWATCHS),
-        _ => arg,
+    let of = |flags: &&Flags| arg.get_help_heading() == Some(flags.heading);
+    match FLAGS.iter().find(of) {
+        Some(flags) => arg.help_heading(flags.heading_here),
+        None => arg,
     }
 }
 
 /// Ends the process if a flag was given that nobody who runs knows.
 pub(crate) fn refuse_strays(given: &ArgMatches) {
-    let mut names = given.get_many::<&Entry>("names").into_iter().flatten();
-    if names.any(|entry| entry.name == catalogue::PODWATCH) {
-        return;
-    }
+    let names = given.get_many::<&Entry>("names").into_iter().flatten();
+    let named: Vec<_> = names.map(|entry| entry.name).collect();
     let command = Arguments::augment_args(clap::Command::new("run"));
-    let stray = command.get_arguments().find(|arg| {
-        arg.get_help_heading() == Some(PODWATCHS)
-            && given.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine)
-    });
-    if let Some(flag) = stray.and_then(clap::Arg::get_long) {
-        let why = format!("--{flag} is for podwatch: name podwatch too, or leave the flag out");
-        crate::refuse("run", ErrorKind::ArgumentConflict, &why);
+    let unknown = |flags: &&Flags| !flags.whose.iter().any(|name| named.contains(name));
+    for Flags {
+        whose, heading_here, ..
+    } in FLAGS.iter().filter(unknown)
+    {
+        let stray = command.get_arguments().find(|arg| {
+            arg.get_help_heading() == Some(heading_here)
+                && given.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine)
+        });
+        if let Some(flag) = stray.and_then(clap::Arg::get_long) {
+            let whose = whose[0];
+            let why = format!("--{flag} is for {whose}: name {whose} too, or leave the flag out");
+            crate::refuse("run", ErrorKind::ArgumentConflict, &why);
+        }
     }
 }
 
@@ -95,7 +131,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     if let Some(mistake) = mistake(&names) {
         crate::refuse("run", ErrorKind::ValueValidation, &mistake);
     }
-    options.install |= arguments.embedded;
+    options.install |= arguments.embedded || arguments.reboot.simulated_agents;
     // What is wrong with it is told before anything starts.
     options.logging.filter()?;
     let mut signals = Signals::new()?;
@@ -106,6 +142,8 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             client,
             namespaces: &options.namespaces,
             podwatch: &arguments.podwatch,
+            reboot: &arguments.reboot,
+            agent: &arguments.agent,
         };
         catalogue::add(manager.install(install), &names, setting).await
     };

@@ -80,8 +80,10 @@ impl<'a> Roll<'a> {
             }
             Some(Err(_)) => false,
         };
+        // Not even one of its name that is gone: that one is taken back first.
+        let has_slot = |node: &NodeView| self.granted.iter().any(|grant| grant.node == node.name);
         let nodes = self.nodes.values().copied();
-        let asks = nodes.filter(|node| node.needed.is_some() && self.slot(node).is_none());
+        let asks = nodes.filter(|node| node.needed.is_some() && !has_slot(node));
         let mut candidates: Vec<_> = asks.filter(waits).collect();
         order::sort(&mut candidates, &self.spec.order, self.own);
         candidates

@@ -10,6 +10,8 @@ mod figures;
 pub mod ledger;
 pub mod machine;
 mod members;
+#[cfg(test)]
+mod model;
 pub mod order;
 mod setup;
 mod span;

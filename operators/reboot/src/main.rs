@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use windlass::prelude::*;
-use windlass_reboot::{Arguments, RebootPolicy, setup};
+use windlass_reboot::{Arguments, RebootPolicy, agent, setup};
 
 /// Reboots nodes in turn, and proves that each of them did
 #[derive(Parser)]
@@ -17,7 +17,9 @@ struct Program {
 }
 
 fn main() -> ExitCode {
-    let program = Program::parse();
+    let mut program = Program::parse();
+    // A cluster without machines is there to be tried on.
+    program.options.install |= program.arguments.simulated_agents;
     match run(&program) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -33,7 +35,11 @@ fn run(Program { arguments, options }: &Program) -> Result<(), Error> {
     runtime.block_on(async {
         let manager = options.manager("reboot").await?;
         let manager = manager.install(options.install([RebootPolicy::crd()]));
-        setup(manager, arguments)?.run().await?;
+        let mut manager = setup(manager, arguments)?;
+        if arguments.simulated_agents {
+            manager = agent::simulated(manager, &options.client().await?, &arguments.prefix).await?;
+        }
+        manager.run().await?;
         Ok(())
     })
 }

@@ -41,6 +41,7 @@ use windlass_cluster::Cluster;
 use windlass_foo::Foo;
 use windlass_icecream::Icecream;
 use windlass_podwatch::Scope;
+use windlass_reboot::RebootPolicy;
 
 use self::{model::Model, notes::Notes, notices::Notices, sight::Sight, story::Story};
 use crate::{
@@ -153,10 +154,10 @@ struct Show<'a> {
 impl Show<'_> {
     async fn run(&self, cluster: &Cluster, signals: &mut Signals) -> anyhow::Result<ExitCode> {
         let client = cluster.client();
-        // Podwatch prints to the screen here.
+        // Podwatch prints to the screen here, and no machine is this one.
         let entries = catalogue::ALL
             .iter()
-            .filter(|entry| entry.name != catalogue::PODWATCH);
+            .filter(|entry| ![catalogue::PODWATCH, catalogue::REBOOT_AGENT].contains(&entry.name));
         let entries: Vec<&Entry> = entries.collect();
         let writer = Writer::new(client.clone(), "windlass-demo");
         let install = Install::new(catalogue::crds(&entries)).apply().run(&writer);
@@ -169,6 +170,11 @@ impl Show<'_> {
             client: &client,
             namespaces: &[],
             podwatch: &windlass_podwatch::Arguments::default(),
+            reboot: &windlass_reboot::Arguments {
+                simulated_agents: true,
+                ..windlass_reboot::Arguments::default()
+            },
+            agent: &windlass_reboot::agent::Arguments::default(),
         };
         let manager = catalogue::add(Manager::new(client.clone()), &entries, setting).await?;
         let manager = manager.controller(podwatch);
@@ -177,6 +183,7 @@ impl Show<'_> {
         sight.feels::<Icecream>();
         sight.feels::<Deployment>();
         sight.feels::<ReplicaSet>();
+        sight.feels::<RebootPolicy>();
 
         let (stop, stopped) = oneshot::channel::<()>();
         let running = manager.run_until(async move {

@@ -12,6 +12,7 @@ mod crowd;
 mod foo;
 mod icecream;
 mod nodes;
+mod reboot;
 
 use std::time::Duration;
 
@@ -60,6 +61,7 @@ static CHAPTERS: &[Chapter] = &[
     crowd::MANY,
     nodes::REBOOT,
     nodes::GIVEN_UP,
+    reboot::ROLL,
     crowd::GONE,
 ];
 
