@@ -87,6 +87,16 @@ fn boot(number: usize) -> String {
 impl Fleet {
     /// So many nodes that are ready, under a policy, with agents and nobody else at work.
     pub(crate) async fn idle(case: &Case, nodes: usize, spec: Value) -> anyhow::Result<Self> {
+        Self::idle_at(case, nodes, spec, Timestamp::now()).await
+    }
+
+    /// The same at this time of the day, by the clock of all who work there.
+    pub(crate) async fn idle_at(
+        case: &Case,
+        nodes: usize,
+        spec: Value,
+        now: Timestamp,
+    ) -> anyhow::Result<Self> {
         let embedded = case.cluster().backend() == Backend::Embedded;
         let turn = if embedded {
             None
@@ -94,7 +104,7 @@ impl Fleet {
             Some(Arc::clone(&TURN).lock_owned().await)
         };
         install(case, [RebootPolicy::crd()]).await?;
-        let clock = Clock::starting_at(Timestamp::now());
+        let clock = Clock::starting_at(now);
         let machines = Arc::<Mutex<Machines>>::default();
         let most_down = Arc::<Mutex<usize>>::default();
         let kubelets = Manager::new(case.client()).controller(kubelets(
@@ -107,7 +117,7 @@ impl Fleet {
             case: case.clone(),
             clock,
             policy: case.namespace().to_owned(),
-            wire: Wire::new(&case.client()),
+            wire: Wire::new(&case.program_client().await?),
             machines,
             most_down,
             kubelets: Running::start(kubelets),
