@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use tracing::info;
 use windlass::{
     cache::{FieldPath, IndexBy, Stored},
@@ -22,6 +23,7 @@ use crate::{
     machine::{self, Change, Facts, NodeView, Step},
     members::Policies,
     state::Phase,
+    window::Windows,
 };
 
 /// From a request to its end there are fewer.
@@ -165,7 +167,13 @@ impl Nodes {
         let policy = live(ctx, &name).await?;
         let policy = policy.unwrap_or_else(|| RebootPolicy::new(&name, RebootPolicySpec::default()));
         match self.decide(sight, &policy) {
-            Step::Confirm(change) | Step::Write(change) => self.write(ctx, node, view, &change).await,
+            Step::Confirm(mut change) => {
+                if let Some(order) = &mut change.arm {
+                    (order.not_before, order.not_after) = window(&policy, self.0.clock.now());
+                }
+                self.write(ctx, node, view, &change).await
+            }
+            Step::Write(change) => self.write(ctx, node, view, &change).await,
             // What the step was taken for is not so; the change that made it so is on its way to the cache.
             _ => Ok(Next::Rest(Action::requeue_after(std::time::Duration::from_secs(
                 1,
@@ -302,6 +310,13 @@ impl Nodes {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// When the window that is open now opened, and when it closes.
+fn window(policy: &RebootPolicy, now: Timestamp) -> (Option<Timestamp>, Option<Timestamp>) {
+    let windows = Windows::parse(&policy.spec.windows, &policy.spec.exclusions);
+    let windows = windows.unwrap_or_default();
+    (windows.open_since(now), windows.closes_after(now))
 }
 
 /// What a drain waits for, in a sentence.

@@ -11,7 +11,7 @@ use windlass_reboot::{
 use windlass_suite::{Context as Case, Wire};
 
 use crate::{
-    fleet::{Fleet, Temper, patient},
+    fleet::{Fleet, Temper},
     roll::{at_a_time, status},
 };
 
@@ -295,7 +295,7 @@ pub(crate) async fn two_controllers_at_once_never_let_too_many_go(case: Case) ->
     let mut fleet = Fleet::idle(&case, 12, at_a_time(3)).await?;
     fleet.ready(&fleet.name(11), "Unknown").await?;
     fleet.start();
-    let late = Wire::new(&patient(&case).await?);
+    let late = Wire::new(&case.program_client().await?);
     late.delay(usize::MAX, Duration::from_millis(700), |sent| {
         sent.access.verb == "list" || sent.access.verb == "get" || sent.is_write()
     });

@@ -22,7 +22,7 @@ use windlass::{
         api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
     },
     prelude::*,
-    runtime::{Clock, Connection, Install},
+    runtime::{Clock, Install},
 };
 use windlass_cluster::{
     Backend,
@@ -90,6 +90,16 @@ fn boot(number: usize) -> String {
 impl Fleet {
     /// So many nodes that are ready, under a policy, with agents and nobody else at work.
     pub(crate) async fn idle(case: &Case, nodes: usize, spec: Value) -> anyhow::Result<Self> {
+        Self::idle_at(case, nodes, spec, Timestamp::now()).await
+    }
+
+    /// The same at this time of the day, by the clock of all who work there.
+    pub(crate) async fn idle_at(
+        case: &Case,
+        nodes: usize,
+        spec: Value,
+        now: Timestamp,
+    ) -> anyhow::Result<Self> {
         let embedded = case.cluster().backend() == Backend::Embedded;
         let turn = if embedded {
             None
@@ -97,7 +107,7 @@ impl Fleet {
             Some(Arc::clone(&TURN).lock_owned().await)
         };
         install(case, [RebootPolicy::crd()]).await?;
-        let clock = Clock::starting_at(Timestamp::now());
+        let clock = Clock::starting_at(now);
         let machines = Arc::<Mutex<Machines>>::default();
         let most_down = Arc::<Mutex<usize>>::default();
         let kubelets = Manager::new(case.client()).controller(kubelets(
@@ -111,7 +121,7 @@ impl Fleet {
             case: case.clone(),
             clock,
             policy: case.namespace().to_owned(),
-            wire: Wire::new(&patient(case).await?),
+            wire: Wire::new(&case.program_client().await?),
             machines,
             most_down,
             kubelets: Running::start(kubelets),
@@ -445,16 +455,6 @@ impl Fleet {
             .await?;
         Ok(())
     }
-}
-
-/// The client that a program gets: one that takes a no for an answer. `kube`'s own would ask a budget fifteen times.
-pub(crate) async fn patient(case: &Case) -> anyhow::Result<Client> {
-    if case.cluster().backend() == Backend::Embedded {
-        return Ok(case.client());
-    }
-    let mut connection = Connection::default();
-    connection.kubeconfig = Some(case.cluster().kubeconfig()?.to_owned());
-    Ok(connection.client().await?)
 }
 
 /// The controller as the program runs it.
