@@ -139,7 +139,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     if let Some(mistake) = mistake(&names) {
         crate::refuse("run", ErrorKind::ValueValidation, &mistake);
     }
-    options.install |= arguments.embedded;
+    options.install |= arguments.embedded || arguments.reboot.simulated_agents;
     // What is wrong with it is told before anything starts.
     options.logging.filter()?;
     let mut signals = Signals::new()?;

@@ -6,6 +6,7 @@ use crate::state::{Names, PREFIX};
 
 /// What the controller can be told. Flattens into a program's own arguments.
 #[derive(Args, Clone, Debug)]
+#[group(skip)]
 #[command(about = None, long_about = None)]
 pub struct Arguments {
     /// The prefix of the annotations on nodes
@@ -22,7 +23,7 @@ pub struct Arguments {
     #[arg(long = "own-node", value_name = "NAME", help_heading = "Reboots")]
     pub own_node: Option<String>,
 
-    /// Is the agent of every node as well, on a cluster whose nodes are all simulated
+    /// Is the agent of every node as well, on a cluster whose nodes are all simulated; implies --install
     #[arg(long = "simulated-agents", help_heading = "Reboots")]
     pub simulated_agents: bool,
 }

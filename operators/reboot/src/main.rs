@@ -17,7 +17,9 @@ struct Program {
 }
 
 fn main() -> ExitCode {
-    let program = Program::parse();
+    let mut program = Program::parse();
+    // A cluster without machines is there to be tried on.
+    program.options.install |= program.arguments.simulated_agents;
     match run(&program) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

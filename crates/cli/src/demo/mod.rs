@@ -44,6 +44,7 @@ use windlass_cluster::Cluster;
 use windlass_foo::Foo;
 use windlass_icecream::Icecream;
 use windlass_podwatch::Scope;
+use windlass_reboot::RebootPolicy;
 use windlass_secretsync::SecretSync;
 
 use self::{model::Model, notes::Notes, notices::Notices, sight::Sight, story::Story};
@@ -70,14 +71,14 @@ pub(crate) struct Arguments {
     keep: bool,
 
     /// How long all of it may take, in seconds; what has not come true by then has failed
-    #[arg(long, value_name = "SECONDS", default_value_t = 25, value_parser = clap::value_parser!(u64).range(1..=600))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=600))]
     patience: u64,
 }
 
 /// How fast the story goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Pace {
-    /// A person can follow it: about ten seconds
+    /// A person can follow it: about twenty seconds
     Calm,
     /// As fast as it comes
     Quick,
@@ -189,6 +190,7 @@ impl Show<'_> {
         sight.feels::<ReplicaSet>();
         sight.feels::<Secret>();
         sight.feels::<SecretSync>();
+        sight.feels::<RebootPolicy>();
 
         let (stop, stopped) = oneshot::channel::<()>();
         let running = manager.run_until(async move {

@@ -8,6 +8,7 @@ use super::{boot::BOOT_ID, how::How, trigger::Trigger, words::Words};
 
 /// What an agent can be told. Flattens into a program's own arguments.
 #[derive(Args, Clone, Debug)]
+#[group(skip)]
 #[command(about = None, long_about = None)]
 pub struct Arguments {
     /// The node that it is the agent of [default: NODE_NAME]

@@ -139,50 +139,50 @@ impl World {
         }
     }
 
-    /// Something happens.
-    pub(super) fn event(&mut self, choice: u16) {
+    /// Something happens. Of what disturbs only those happen whose bit is in `disturbances`: a schedule in which everything
+    /// happens at once does not come far.
+    pub(super) fn event(&mut self, choice: u16, disturbances: u16) {
         let [kind, what] = choice.to_be_bytes();
         let node = usize::from(what) % self.boxes.len();
         let who = usize::from(what / 16) % 2;
         match kind % 32 {
-            0..=7 => self.work(who, node, what),
-            8..=9 => self.slots(who, what % 2 == 0),
-            10..=11 => self.go_on(who),
-            12..=13 => self.agent(node),
-            14 => self.machine(node),
-            15 => self.boxes[node].seen = self.boxes[node].view.clone(),
-            16..=18 => self.refresh(who, node, what),
-            19 => self.die(who),
-            // Its memory of what it was about to do goes with the agent's process; what it wrote stays.
-            20 => self.boxes[node].about_to = false,
-            21..=22 => self.later(Duration::from_secs(u64::from(what) * 4)),
-            23..=24 => self.request(node),
-            25 => self.cancel(node),
-            26 => self.cordon(node, what >= 128),
-            27 => {
-                self.policy.paused = what % 2 == 0;
-                self.policy.version += 1;
+            0..=4 => self.work(who, node, what),
+            5..=7 => self.slots(who, what % 2 == 0),
+            8..=12 => self.go_on(who),
+            13..=14 => self.agent(node),
+            15 => self.machine(node),
+            16 => self.boxes[node].seen = self.boxes[node].view.clone(),
+            17..=19 => self.refresh(who, node, what),
+            20..=21 => self.request(node),
+            other => {
+                let bit = other - 22;
+                if disturbances & (1 << bit) == 0 {
+                    return self.work(who, node, what);
+                }
+                match bit {
+                    0 => self.controllers[who].doing = Doing::Nothing,
+                    // Its memory of what it was about to do goes with the agent's process; what it wrote stays.
+                    1 => self.boxes[node].about_to = false,
+                    2 => self.later(Duration::from_secs(u64::from(what) * 4)),
+                    3 => self.cancel(node),
+                    4 => self.cordon(node, what >= 128),
+                    5 => {
+                        self.policy.paused = what % 2 == 0;
+                        self.policy.version += 1;
+                    }
+                    6 => self.boxes[node].deaf = what >= 128,
+                    7 => self.start_over(node),
+                    8 => self.replace(node),
+                    _ => self.flap(node),
+                }
             }
-            28 => self.boxes[node].deaf = what >= 128,
-            29 => self.start_over(node),
-            30 => self.replace(node),
-            _ => self.flap(node),
         }
     }
 
     /// What must hold at every moment.
     pub(super) fn check(&self) {
         assert!(self.policy.granted.len() <= self.max, "too many slots");
-        let taken = |one: &&Box| {
-            let phase = one.view.phase();
-            one.view.cordoned || phase.is_some_and(|phase| phase.is_active() && phase != Phase::Granted)
-        };
-        let taken: Vec<_> = self
-            .boxes
-            .iter()
-            .filter(taken)
-            .map(|one| &one.view.name)
-            .collect();
+        let taken = self.on_their_way();
         assert!(taken.len() <= self.max, "too many nodes on their way: {taken:?}");
         for one in &self.boxes {
             assert!(
@@ -193,6 +193,28 @@ impl World {
                 one.allowed
             );
         }
+    }
+
+    /// The nodes to which something was done.
+    pub(super) fn on_their_way(&self) -> Vec<&str> {
+        let taken = |one: &&Box| {
+            let phase = one.view.phase();
+            one.view.cordoned || phase.is_some_and(|phase| phase.is_active() && phase != Phase::Granted)
+        };
+        let taken = self.boxes.iter().filter(taken);
+        taken.map(|one| one.view.name.as_str()).collect()
+    }
+
+    /// A whole round about slots.
+    pub(super) fn round(&mut self, who: usize, release: bool) {
+        self.slots(who, release);
+        self.go_on(who);
+        self.go_on(who);
+    }
+
+    /// A controller's cache gets to know of this node.
+    pub(super) fn see(&mut self, who: usize, node: usize) {
+        self.controllers[who].nodes[node] = self.boxes[node].view.clone();
     }
 
     /// Nobody dies, changes their mind or looks away any more: everything comes to rest, and is as it should be.
@@ -209,9 +231,7 @@ impl World {
                 self.go_on(who);
                 self.refresh_all(who);
                 for release in [true, false] {
-                    self.slots(who, release);
-                    self.go_on(who);
-                    self.go_on(who);
+                    self.round(who, release);
                     self.refresh_all(who);
                 }
                 for node in 0..self.boxes.len() {
@@ -233,6 +253,9 @@ impl World {
             }
             self.check();
             self.later(MINUTE);
+            if self.policy.granted.is_empty() && self.boxes.iter().all(|one| one.view.is_idle() && one.up) {
+                break;
+            }
         }
         assert!(
             self.policy.granted.is_empty(),
@@ -261,7 +284,7 @@ impl World {
     }
 
     /// One step of a node, from what this controller has in its cache.
-    fn work(&mut self, who: usize, node: usize, luck: u8) {
+    pub(super) fn work(&mut self, who: usize, node: usize, luck: u8) {
         if !matches!(self.controllers[who].doing, Doing::Nothing) {
             return;
         }
@@ -293,7 +316,7 @@ impl World {
     }
 
     /// What a controller is in the middle of goes on by one request.
-    fn go_on(&mut self, who: usize) {
+    pub(super) fn go_on(&mut self, who: usize) {
         let doing = std::mem::replace(&mut self.controllers[who].doing, Doing::Nothing);
         self.controllers[who].doing = match doing {
             Doing::Nothing => Doing::Nothing,
@@ -434,26 +457,21 @@ impl World {
         } else if what >= 128 {
             self.controllers[who].policy = self.policy.clone();
         } else {
-            self.controllers[who].nodes[node] = self.boxes[node].view.clone();
+            self.see(who, node);
         }
     }
 
-    fn refresh_all(&mut self, who: usize) {
+    pub(super) fn refresh_all(&mut self, who: usize) {
         let controller = &mut self.controllers[who];
         controller.policy = self.policy.clone();
         controller.nodes = self.boxes.iter().map(|one| one.view.clone()).collect();
-    }
-
-    /// A controller dies; the next one begins with what the server has, or with what this one had.
-    fn die(&mut self, who: usize) {
-        self.controllers[who].doing = Doing::Nothing;
     }
 
     fn later(&mut self, by: Duration) {
         self.now = self.now.checked_add(by).expect("not that late");
     }
 
-    fn request(&mut self, node: usize) {
+    pub(super) fn request(&mut self, node: usize) {
         let one = &mut self.boxes[node];
         if one.view.needed.is_some() {
             return;
@@ -473,7 +491,7 @@ impl World {
     }
 
     /// Somebody takes the request off; nobody does after it was armed.
-    fn cancel(&mut self, node: usize) {
+    pub(super) fn cancel(&mut self, node: usize) {
         let one = &mut self.boxes[node];
         let cancels = match one.view.phase() {
             None => true,
@@ -491,7 +509,8 @@ impl World {
             return;
         }
         one.view.unschedulable = unschedulable;
-        one.theirs = unschedulable;
+        // With our mark still on it, what they did and undid before anybody looked cannot be told from ours.
+        one.theirs = unschedulable && !one.view.cordoned;
         touch(&mut one.view);
     }
 
