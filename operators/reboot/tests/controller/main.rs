@@ -4,6 +4,7 @@ mod crash;
 mod drain;
 mod faults;
 mod fleet;
+mod nodes;
 mod pods;
 mod rights;
 mod roll;
@@ -42,6 +43,12 @@ suite!("rolls", paused;
     drain::a_drain_that_is_let_through_goes_on_to_the_reboot,
     drain::forced_the_node_reboots_whatever_its_budgets_say,
     drain::a_pod_made_anew_elsewhere_while_its_node_is_drained_is_never_evicted,
+    nodes::a_node_that_flaps_is_not_good_until_it_stays_ready,
+    nodes::a_node_whose_pods_do_not_come_back_fails_and_keeps_its_slot,
+    nodes::the_roll_goes_on_until_the_failure_budget_is_spent,
+    nodes::what_an_administrator_decides_meanwhile_is_theirs,
+    nodes::a_node_that_is_replaced_on_its_way_leaves_nothing_to_its_successor,
+    nodes::a_pause_in_the_middle_of_a_roll_is_over_as_if_it_had_not_been,
     windows::a_window_that_closes_during_a_drain_gives_the_node_back,
     windows::a_window_over_midnight_opens_on_its_own_day_only,
     windows::a_window_opens_when_the_clock_is_set_forward_over_its_start,
