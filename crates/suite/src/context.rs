@@ -14,7 +14,8 @@ use kube::{
     Api, Client, Resource,
     api::{ObjectMeta, PostParams},
 };
-use windlass_cluster::Cluster;
+use windlass_cluster::{Backend, Cluster};
+use windlass_runtime::Connection;
 
 /// The cluster, and a namespace that is this case's own. The namespace is deleted after the case.
 ///
@@ -66,6 +67,17 @@ impl Context {
     /// A client with the administrator's rights.
     pub fn client(&self) -> Client {
         self.cluster.client()
+    }
+
+    /// The same as a program gets it from its options: one that repeats nothing by itself. `kube`'s own asks a disruption
+    /// budget fifteen times before it tells of its no.
+    pub async fn program_client(&self) -> anyhow::Result<Client> {
+        if self.cluster.backend() == Backend::Embedded {
+            return Ok(self.client());
+        }
+        let mut connection = Connection::default();
+        connection.kubeconfig = Some(self.cluster.kubeconfig()?);
+        Ok(connection.client().await?)
     }
 
     /// The name of this case's namespace.

@@ -170,6 +170,12 @@ pub struct Order {
     pub boot_id: String,
     /// Which grant.
     pub epoch: u64,
+    /// When the window opened. Agent and controller have clocks of their own: the machine reboots when both say that it may.
+    #[serde(default, rename = "notBefore", skip_serializing_if = "Option::is_none")]
+    pub not_before: Option<Timestamp>,
+    /// When it closes; also for an agent whose controller is not there any more to take the order back.
+    #[serde(default, rename = "notAfter", skip_serializing_if = "Option::is_none")]
+    pub not_after: Option<Timestamp>,
 }
 
 /// The annotation `P/reboot-in-progress`: what an agent is about to do, and what came of it.

@@ -13,7 +13,7 @@
 //! The rules of the zones come with the program, so that a container without them works, and so that all replicas agree.
 
 use jiff::{
-    Timestamp, ToSpan, Zoned,
+    SignedDuration, Timestamp, ToSpan, Zoned,
     civil::{Date, Time, Weekday},
     tz::{TimeZone, TimeZoneDatabase},
 };
@@ -22,6 +22,9 @@ use windlass::part;
 /// How long beyond the last exclusion an opening or a closing is looked for: any weekly window comes by in a week, and
 /// the longest stretch that clock changes ever took away is a day.
 const HORIZON_DAYS: i64 = 35;
+
+/// No window is open for longer, unless it always is.
+const LONGEST: SignedDuration = SignedDuration::from_hours(8 * 24);
 
 /// A time of the week at which nodes may be rebooted.
 #[part]
@@ -182,6 +185,19 @@ impl Windows {
     /// Windows that touch are one: it closes when none of them is open any more.
     pub fn closes_after(&self, now: Timestamp) -> Option<Timestamp> {
         self.open_at(now).then(|| self.next(now, false))?
+    }
+
+    /// Since when what is open at `now` is open. `None` if it is closed, or has been open for longer than windows are.
+    pub fn open_since(&self, now: Timestamp) -> Option<Timestamp> {
+        if !self.open_at(now) {
+            return None;
+        }
+        let long_ago = now.checked_sub(LONGEST).ok()?;
+        let mut opened = self.next_opening(long_ago)?;
+        while let Some(closed) = self.closes_after(opened).filter(|closed| *closed <= now) {
+            opened = self.next_opening(closed)?;
+        }
+        (opened > long_ago).then_some(opened)
     }
 
     /// The first instant, not before `after`, at which it is as `open` says.

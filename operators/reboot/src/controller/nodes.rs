@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use tracing::info;
 use windlass::{
     cache::{FieldPath, IndexBy, Stored},
@@ -21,6 +22,8 @@ use crate::{
     ledger,
     machine::{self, Change, Facts, NodeView, Step},
     members::Policies,
+    state::Phase,
+    window::Windows,
 };
 
 /// From a request to its end there are fewer.
@@ -61,6 +64,13 @@ impl Reconciler for Nodes {
     }
 }
 
+/// What a step is about.
+struct Sight<'a> {
+    view: &'a NodeView,
+    /// How many nodes of its policy have failed.
+    failed: usize,
+}
+
 /// What follows a step.
 enum Next {
     /// Another one, from what the node is now; `None` if it is gone.
@@ -89,7 +99,11 @@ impl Nodes {
                 Arc::new(RebootPolicy::new(DEFAULT_POLICY, RebootPolicySpec::default()))
             }
         };
-        match self.decide(&view, &policy) {
+        let sight = Sight {
+            failed: self.failed(ctx, &policies, &policy)?,
+            view: &view,
+        };
+        match self.decide(&sight, &policy) {
             Step::Rest => {
                 self.tell(ctx, node, &view, None).await?;
                 Ok(Next::Rest(Action::done()))
@@ -99,27 +113,44 @@ impl Nodes {
                 Ok(Next::Rest(Action::requeue_after(self.0.wait(until))))
             }
             Step::Write(change) => self.write(ctx, node, &view, &change).await,
-            Step::Confirm(_) => self.confirm(ctx, node, &view, &policy).await,
-            Step::Drain { force } => self.drain(ctx, node, &view, &policy, force).await,
-            Step::Verify => self.verify(ctx, node, &view, &policy).await,
+            Step::Confirm(_) => self.confirm(ctx, node, &sight, &policy).await,
+            Step::Drain { force } => self.drain(ctx, node, &sight, &policy, force).await,
+            Step::Verify => self.verify(ctx, node, &sight, &policy).await,
         }
     }
 
-    fn decide(&self, view: &NodeView, policy: &RebootPolicy) -> Step {
-        self.with_facts(view, policy, |facts| machine::step(view, facts))
+    /// How many nodes of the policy have failed.
+    fn failed(&self, ctx: &Context, policies: &Policies, policy: &RebootPolicy) -> Result<usize, Error> {
+        let nodes = ctx.lister::<Node>()?.try_list(&Query::all())?;
+        let failed = nodes.iter().filter(|node| {
+            let view = self.0.view(node);
+            view.phase() == Some(Phase::Failed)
+                && policies
+                    .of(&view)
+                    .is_some_and(|has| has.name_any() == policy.name_any())
+        });
+        Ok(failed.count())
     }
 
-    fn with_facts<T>(&self, view: &NodeView, policy: &RebootPolicy, then: impl FnOnce(&Facts<'_>) -> T) -> T {
+    fn decide(&self, sight: &Sight<'_>, policy: &RebootPolicy) -> Step {
+        self.with_facts(sight, policy, |facts| machine::step(sight.view, facts))
+    }
+
+    fn with_facts<T>(
+        &self,
+        sight: &Sight<'_>,
+        policy: &RebootPolicy,
+        then: impl FnOnce(&Facts<'_>) -> T,
+    ) -> T {
         let now = self.0.clock.now();
         let status = policy.status.as_ref();
         let granted = status.map(|status| status.granted.as_slice()).unwrap_or_default();
-        let failed = status.map_or(0, |status| status.failed as usize);
         then(&Facts {
             now,
             policy: &policy.name_any(),
             rules: &rules(policy),
-            slot: ledger::slot(granted, view).map(|grant| grant.epoch),
-            halt: halt(policy, failed, now),
+            slot: ledger::slot(granted, sight.view).map(|grant| grant.epoch),
+            halt: halt(policy, sight.failed, now),
         })
     }
 
@@ -128,14 +159,21 @@ impl Nodes {
         &self,
         ctx: &Context,
         node: &Arc<Node>,
-        view: &NodeView,
+        sight: &Sight<'_>,
         policy: &RebootPolicy,
     ) -> Result<Next, Error> {
+        let view = sight.view;
         let name = policy.name_any();
         let policy = live(ctx, &name).await?;
         let policy = policy.unwrap_or_else(|| RebootPolicy::new(&name, RebootPolicySpec::default()));
-        match self.decide(view, &policy) {
-            Step::Confirm(change) | Step::Write(change) => self.write(ctx, node, view, &change).await,
+        match self.decide(sight, &policy) {
+            Step::Confirm(mut change) => {
+                if let Some(order) = &mut change.arm {
+                    (order.not_before, order.not_after) = window(&policy, self.0.clock.now());
+                }
+                self.write(ctx, node, view, &change).await
+            }
+            Step::Write(change) => self.write(ctx, node, view, &change).await,
             // What the step was taken for is not so; the change that made it so is on its way to the cache.
             _ => Ok(Next::Rest(Action::requeue_after(std::time::Duration::from_secs(
                 1,
@@ -147,17 +185,18 @@ impl Nodes {
         &self,
         ctx: &Context,
         node: &Arc<Node>,
-        view: &NodeView,
+        sight: &Sight<'_>,
         policy: &RebootPolicy,
         force: bool,
     ) -> Result<Next, Error> {
+        let view = sight.view;
         let drainer = self.0.drainer(ctx);
         let how = if force { How::Force } else { How::Evict };
         let progress = drainer.pass(&view.name, &policy.spec.drain, how).await?;
         self.0.figures.blocked(&view.name, progress.blockers.clone());
         if progress.is_drained() {
             drainer.forget(&view.name);
-            let change = self.with_facts(view, policy, |facts| {
+            let change = self.with_facts(sight, policy, |facts| {
                 machine::drained(view, facts, "its pods are gone")
             });
             return match change {
@@ -186,9 +225,10 @@ impl Nodes {
         &self,
         ctx: &Context,
         node: &Arc<Node>,
-        view: &NodeView,
+        sight: &Sight<'_>,
         policy: &RebootPolicy,
     ) -> Result<Next, Error> {
+        let view = sight.view;
         let Some(state) = view.state() else {
             return Ok(Next::Rest(Action::done()));
         };
@@ -202,7 +242,7 @@ impl Nodes {
         };
         let now = self.0.clock.now();
         match after::check(node, &pods, &policy.spec.after, booted, now)? {
-            After::Good => match self.with_facts(view, policy, |facts| machine::verified(view, facts)) {
+            After::Good => match self.with_facts(sight, policy, |facts| machine::verified(view, facts)) {
                 Some(change) => self.write(ctx, node, view, &change).await,
                 None => Ok(Next::Rest(Action::done())),
             },
@@ -270,6 +310,13 @@ impl Nodes {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// When the window that is open now opened, and when it closes.
+fn window(policy: &RebootPolicy, now: Timestamp) -> (Option<Timestamp>, Option<Timestamp>) {
+    let windows = Windows::parse(&policy.spec.windows, &policy.spec.exclusions);
+    let windows = windows.unwrap_or_default();
+    (windows.open_since(now), windows.closes_after(now))
 }
 
 /// What a drain waits for, in a sentence.

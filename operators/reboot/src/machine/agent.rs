@@ -63,8 +63,13 @@ pub fn step(node: &NodeView, own: &str, now: Timestamp) -> AgentStep {
     if !node.state().is_some_and(stands) {
         return AgentStep::Rest;
     }
+    if let Some(opens) = order.not_before.filter(|opens| now < *opens) {
+        return AgentStep::Until(opens);
+    }
+    let closed = order.not_after.is_some_and(|closes| closes <= now);
     let same = |progress: &&Progress| progress.boot_id == own && progress.epoch == order.epoch;
     let attempt = match progress.filter(same) {
+        None if closed => return AgentStep::Rest, // the controller takes it back when it gets to it
         None => 1,
         Some(before) if before.failed.is_some() => return AgentStep::Rest,
         Some(before) => {
@@ -72,6 +77,12 @@ pub fn step(node: &NodeView, own: &str, now: Timestamp) -> AgentStep {
             let until = before.at.checked_add(wait).unwrap_or(Timestamp::MAX);
             if now < until {
                 return AgentStep::Until(until);
+            }
+            if closed {
+                return AgentStep::GiveUp(Progress {
+                    failed: Some("it was asked to reboot, and did not before the window closed".to_owned()),
+                    ..before.clone()
+                });
             }
             if before.attempt >= ATTEMPTS {
                 return AgentStep::GiveUp(Progress {
@@ -119,6 +130,8 @@ mod tests {
         let order = Order {
             boot_id: boot_id.to_owned(),
             epoch,
+            not_before: None,
+            not_after: None,
         };
         NodeView {
             state: Some(Ok(state)),
@@ -206,6 +219,31 @@ mod tests {
         );
         node.progress = Some(Ok(failed));
         assert_eq!(step(&node, "a", at(10_000)), AgentStep::Rest);
+    }
+
+    #[test]
+    fn outside_of_the_window_by_its_own_clock_nothing_is_begun_nor_tried_again() {
+        let mut node = armed(7, "a");
+        if let Some(Ok(order)) = &mut node.order {
+            (order.not_before, order.not_after) = (Some(at(100)), Some(at(200)));
+        }
+        assert_eq!(step(&node, "a", at(99)), AgentStep::Until(at(100)));
+        for now in [100, 199] {
+            assert_eq!(
+                step(&node, "a", at(now)),
+                AgentStep::Claim(progress(7, "a", 1, now))
+            );
+        }
+        assert_eq!(step(&node, "a", at(200)), AgentStep::Rest);
+        // It has begun, and the machine did not do it.
+        node.progress = Some(Ok(progress(7, "a", 1, 180)));
+        assert_eq!(step(&node, "a", at(205)), AgentStep::Until(at(210)));
+        let AgentStep::GiveUp(last) = step(&node, "a", at(210)) else {
+            panic!("it goes on");
+        };
+        assert!(last.failed.is_some_and(|why| why.contains("the window closed")));
+        // What was proved is proved whatever the time.
+        assert!(matches!(step(&node, "b", at(300)), AgentStep::Prove(_)));
     }
 
     #[test]

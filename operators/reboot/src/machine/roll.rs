@@ -288,6 +288,8 @@ impl At<'_> {
         change.arm = Some(Order {
             boot_id: boot_id.clone(),
             epoch: self.state.epoch,
+            not_before: None,
+            not_after: None,
         });
         change.forget_progress = self.node.progress.is_some();
         Step::Confirm(change)

@@ -45,6 +45,7 @@ fn without_windows_it_is_always_open_but_for_exclusions() {
     assert!(always.open_at(now));
     assert_eq!(always.next_opening(now), Some(now));
     assert_eq!(always.closes_after(now), None, "it does not close");
+    assert_eq!(always.open_since(now), None, "it did not open");
 
     let holidays =
         Windows::parse(&[], &[excluded("2026-12-20", "2027-01-06", "Europe/Berlin")]).expect("windows");
@@ -246,6 +247,13 @@ fn a_clock_change_moves_edges_to_where_the_clock_on_the_wall_shows_them() {
             Some(at(opens)),
             "{zone} {window:?} after {asked}"
         );
+        let before_closing = at(closes) - 1.second();
+        assert_eq!(
+            windows.open_since(before_closing),
+            Some(at(opens)),
+            "{zone} {window:?}"
+        );
+        assert_eq!(windows.open_since(at(closes)), None);
         assert_eq!(
             windows.closes_after(at(opens)),
             Some(at(closes)),
@@ -394,7 +402,7 @@ fn open_by_hand(windows: &[WindowSpec], exclusions: &[Exclusion], now: Timestamp
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn edges_are_where_a_walk_by_the_minute_finds_them(
@@ -433,6 +441,9 @@ proptest! {
             prop_assert!(closes > opens && !parsed.open_at(closes));
             prop_assert!(parsed.open_at(closes - 1.nanosecond()));
         }
+        let since = parsed.open_since(opens);
+        prop_assert!(since.is_none_or(|since| since <= opens && (since == opens || opens == now)));
+        prop_assert!(since.is_none_or(|since| parsed.open_at(since) && !parsed.open_at(since - 1.nanosecond())));
         prop_assert_eq!(opens, opens.round(Unit::Minute).expect("a whole minute"));
     }
 

@@ -13,7 +13,10 @@ use tokio::{
 };
 use windlass::{
     cache::{Cache, Selection},
-    k8s_openapi::api::core::v1::{Event, Node},
+    k8s_openapi::api::{
+        core::v1::{Event, Node, Pod},
+        policy::v1::PodDisruptionBudget,
+    },
     kube::{
         self, Api,
         api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
@@ -87,6 +90,16 @@ fn boot(number: usize) -> String {
 impl Fleet {
     /// So many nodes that are ready, under a policy, with agents and nobody else at work.
     pub(crate) async fn idle(case: &Case, nodes: usize, spec: Value) -> anyhow::Result<Self> {
+        Self::idle_at(case, nodes, spec, Timestamp::now()).await
+    }
+
+    /// The same at this time of the day, by the clock of all who work there.
+    pub(crate) async fn idle_at(
+        case: &Case,
+        nodes: usize,
+        spec: Value,
+        now: Timestamp,
+    ) -> anyhow::Result<Self> {
         let embedded = case.cluster().backend() == Backend::Embedded;
         let turn = if embedded {
             None
@@ -94,7 +107,7 @@ impl Fleet {
             Some(Arc::clone(&TURN).lock_owned().await)
         };
         install(case, [RebootPolicy::crd()]).await?;
-        let clock = Clock::starting_at(Timestamp::now());
+        let clock = Clock::starting_at(now);
         let machines = Arc::<Mutex<Machines>>::default();
         let most_down = Arc::<Mutex<usize>>::default();
         let kubelets = Manager::new(case.client()).controller(kubelets(
@@ -102,12 +115,13 @@ impl Fleet {
             clock,
             if embedded { OFF } else { Duration::from_millis(100) },
         ));
+        let kubelets = kubelets.controller(ends());
         let kubelets = kubelets.controller(census(case.namespace(), &most_down));
         let mut fleet = Self {
             case: case.clone(),
             clock,
             policy: case.namespace().to_owned(),
-            wire: Wire::new(&case.client()),
+            wire: Wire::new(&case.program_client().await?),
             machines,
             most_down,
             kubelets: Running::start(kubelets),
@@ -201,12 +215,6 @@ impl Fleet {
         match self.controller.take() {
             Some(running) => running.stop().await,
             None => Ok(()),
-        }
-    }
-
-    pub(crate) async fn kill(&mut self) {
-        if let Some(running) = self.controller.take() {
-            running.kill().await;
         }
     }
 
@@ -371,6 +379,68 @@ impl Fleet {
         Ok(events.into_iter().filter_map(|event| event.reason).collect())
     }
 
+    /// A pod on the node that a budget keeps there, until [`allow`](Self::allow).
+    pub(crate) async fn pinned(&self, node: &str) -> anyhow::Result<()> {
+        let owner = json!({ "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "it", "uid": "it", "controller": true });
+        let pod = json!({
+            "metadata": { "name": node, "labels": { "app": node }, "ownerReferences": [owner] },
+            "spec": { "nodeName": node, "containers": [{ "name": "main", "image": "main" }] },
+        });
+        let pods = self.case.api::<Pod>();
+        pods.create(&PostParams::default(), &from_value(pod)?).await?;
+        let ready = json!([{ "type": "Ready", "status": "True" }]);
+        let running = Patch::Merge(json!({ "status": { "phase": "Running", "conditions": ready } }));
+        pods.patch_status(node, &PatchParams::default(), &running).await?;
+        let spec = json!({ "minAvailable": 1, "selector": { "matchLabels": { "app": node } } });
+        let budget = json!({ "metadata": { "name": node }, "spec": spec });
+        let budgets = self.case.api::<PodDisruptionBudget>();
+        budgets
+            .create(&PostParams::default(), &from_value(budget)?)
+            .await?;
+        self.allow(node, 0).await
+    }
+
+    /// What the controller of budgets says.
+    pub(crate) async fn allow(&self, node: &str, disruptions: i32) -> anyhow::Result<()> {
+        let status = json!({ "status": {
+            "observedGeneration": 1, "disruptionsAllowed": disruptions, "currentHealthy": 1, "desiredHealthy": 1,
+            "expectedPods": 1,
+        } });
+        let budgets = self.case.api::<PodDisruptionBudget>();
+        budgets
+            .patch_status(node, &PatchParams::default(), &Patch::Merge(status))
+            .await?;
+        Ok(())
+    }
+
+    /// Whether the pod on the node is there and nobody has asked it to go.
+    pub(crate) async fn is_pinned(&self, node: &str) -> anyhow::Result<bool> {
+        let pod = self.case.api::<Pod>().get_opt(node).await?;
+        Ok(pod.is_some_and(|pod| pod.metadata.deletion_timestamp.is_none()))
+    }
+
+    pub(crate) async fn delete(&self, node: &str) -> anyhow::Result<()> {
+        self.nodes().delete(node, &DeleteParams::default()).await?;
+        Ok(())
+    }
+
+    /// A little longer than a machine takes to boot.
+    pub(crate) fn short(&self) -> &'static str {
+        match self.case.cluster().backend() {
+            Backend::Embedded => "40s",
+            _ => "5s",
+        }
+    }
+
+    /// So much time passes; where the clock is on the wall, a second.
+    pub(crate) async fn pass(&self, time: Duration) {
+        tokio::time::sleep(match self.case.cluster().backend() {
+            Backend::Embedded => time,
+            _ => Duration::from_secs(1),
+        })
+        .await;
+    }
+
     /// Takes everything away.
     pub(crate) async fn end(mut self) -> anyhow::Result<()> {
         self.stop().await?;
@@ -455,6 +525,19 @@ fn kubelets(
         .reconcile(reconcile)
 }
 
+/// A kubelet stops pods that are to go at once.
+fn ends() -> Controller<Pod, impl Reconciler> {
+    Controller::<Pod>::new("ends").reconcile(|request: Request, ctx: Context| async move {
+        let pod = ctx.lister::<Pod>()?.get(&request.key);
+        let Some(pod) = pod.filter(|pod| pod.metadata.deletion_timestamp.is_some()) else {
+            return Ok(Action::done());
+        };
+        let now = DeleteParams::default().grace_period(0);
+        ctx.writer().delete_with(&*pod, &now).await?;
+        Ok::<_, Error>(Action::done())
+    })
+}
+
 /// Counts the nodes that are down at the same time.
 fn census(fleet: &str, most: &Arc<Mutex<usize>>) -> Controller<Node, impl Reconciler> {
     let most = Arc::clone(most);
@@ -465,7 +548,9 @@ fn census(fleet: &str, most: &Arc<Mutex<usize>>) -> Controller<Node, impl Reconc
             let nodes = ctx.lister::<Node>()?.list(&Query::all());
             let down = nodes.iter().filter(|node| {
                 let view = NodeView::of(node, &Names::default());
-                view.labels.get("fleet") == Some(&fleet) && (view.cordoned || !view.ready)
+                // One that has not reported yet is no node of ours.
+                let counts = view.labels.get("fleet") == Some(&fleet) && !view.boot_id.is_empty();
+                counts && (view.cordoned || !view.ready)
             });
             let mut most = most.lock();
             *most = (*most).max(down.count());

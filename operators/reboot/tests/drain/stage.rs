@@ -12,10 +12,9 @@ use windlass::{
         Api, ResourceExt,
         api::{DeleteParams, PostParams},
     },
-    prelude::{Client, from_value, json},
-    runtime::{Clock, Connection, Writer},
+    prelude::{from_value, json},
+    runtime::{Clock, Writer},
 };
-use windlass_cluster::Backend;
 use windlass_reboot::drain::{DrainProgress, DrainSpec, Drainer, How};
 use windlass_suite::{Context as Case, Sent, World};
 
@@ -27,7 +26,7 @@ pub(crate) struct Stage {
 
 impl Stage {
     pub(crate) async fn new(case: &Case) -> anyhow::Result<Self> {
-        let world = World::of(case, &patient(case).await?);
+        let world = World::of(case, &case.program_client().await?);
         let stage = Self {
             drainer: drainer(&world),
             world,
@@ -132,16 +131,6 @@ impl Stage {
             .map(|sent| sent.at)
             .collect()
     }
-}
-
-/// The client that a program gets: one that takes a no for an answer. `kube`'s own would ask a budget fifteen times.
-async fn patient(case: &Case) -> anyhow::Result<Client> {
-    if case.cluster().backend() == Backend::Embedded {
-        return Ok(case.client());
-    }
-    let mut connection = Connection::default();
-    connection.kubeconfig = Some(case.cluster().kubeconfig()?);
-    Ok(connection.client().await?)
 }
 
 pub(crate) fn drainer(world: &World) -> Drainer {

@@ -123,6 +123,8 @@ impl TestNode {
         let order = Order {
             boot_id: self.boot_id(),
             epoch,
+            not_before: None,
+            not_after: None,
         };
         json!({names.needed: "test", names.state: text(&state), names.now: text(&order)})
     }
