@@ -112,9 +112,9 @@ fn under_its_name(arg: clap::Arg) -> clap::Arg {
 /// Ends the process if a flag was given that nobody who runs knows.
 pub(crate) fn refuse_strays(given: &ArgMatches) {
     let names = given.get_many::<&Entry>("names").into_iter().flatten();
-    let named: Vec<_> = names.map(|entry| entry.name).collect();
+    let run: Vec<_> = names.map(|entry| entry.name).collect();
     let command = Arguments::augment_args(clap::Command::new("run"));
-    let unknown = |flags: &&Flags| !flags.whose.iter().any(|name| named.contains(name));
+    let unknown = |flags: &&Flags| !flags.whose.iter().any(|name| run.contains(name));
     for Flags {
         whose, heading_here, ..
     } in FLAGS.iter().filter(unknown)
