@@ -20,13 +20,13 @@ use windlass::{
 use crate::{
     api::{AdoptionPolicy, DeletionPolicy, Recreate, SourceKind},
     content::Content,
-    engine::Engine,
+    engine::{Cause, Engine},
     figures::Verb,
     held::Held,
     identity::{Mark, SyncId},
     ledger::{Tally, Trouble},
     member::{Wanted, body_unmarked},
-    room::is_excluded_type,
+    room::{Source, is_excluded_type},
     roster::{Live, Order, Plan, Wish},
     wire::{self, Failure},
 };
@@ -77,8 +77,8 @@ impl Engine {
             (roster.plan(sync, namespace), Arc::clone(&roster.scope.annotation))
         };
         if matches!(plan, Plan::Wait) {
-            // Under the lock under which it may become known.
-            plan = self.roster.write().plan_or_put_off(sync, namespace);
+            // It may have changed since: who waits is noted together with why.
+            plan = self.roster.write().plan_or_wait(sync, namespace);
         }
         let order = match plan {
             Plan::Go(order) => order,
@@ -273,10 +273,6 @@ impl Visit<'_> {
             let message = format!("a copy would lead back to where it came from ({})", source.way());
             return wrong(name, "Loop", message, Again::Never);
         }
-        if let Some(rival) = &wish.rival {
-            let message = format!("an older sync wants it too: {}", rival.sync);
-            return conflict(name, "ClaimedByOther", message, Again::Never);
-        }
         let wanted = match wish.member.wanted(self.client, &self.annotation).await {
             Ok(Some(wanted)) => wanted,
             // The watch is about to tell.
@@ -287,7 +283,12 @@ impl Visit<'_> {
             }
         };
         if is_excluded_type(wanted.content.secret_type()) {
+            self.step_aside(live, source);
             return excluded(&format!("a Secret of type {}", wanted.content.secret_type()));
+        }
+        if let Some(rival) = &wish.rival {
+            let message = format!("an older sync wants it too: {}", rival.sync);
+            return conflict(name, "ClaimedByOther", message, Again::Never);
         }
         match self.settle(live, source.kind, name, &source.uid, &wanted).await {
             Ok(outcome) => outcome,
@@ -298,6 +299,20 @@ impl Visit<'_> {
                 Outcome::Wrong(trouble, Again::Retry)
             }
         }
+    }
+
+    /// It turned out that a source is never copied: whoever else wants a copy of its name need not wait for it.
+    fn step_aside(&self, live: &Live, source: &Source) {
+        if source.slot.exclude() {
+            return;
+        }
+        let own = live.mark.sync(source.kind, &source.name);
+        let roster = self.engine.roster.read();
+        let others = roster.claimants(source.kind, &source.name).iter();
+        let affected = others
+            .filter(|other| **other != own)
+            .flat_map(|other| roster.everywhere(other));
+        self.engine.ask(affected.collect(), Cause::Other);
     }
 
     /// Compares what is there with what is wanted, and writes if they differ.

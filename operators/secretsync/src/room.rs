@@ -134,9 +134,10 @@ impl Source {
         }
     }
 
-    /// Whether its name or its metadata says already that it is never copied.
+    /// Whether it is known that it is never copied: by its name, its metadata, or because its type was seen.
     pub(crate) fn is_excluded(&self) -> bool {
-        self.kind == SourceKind::Secret && (self.is_token || self.name.starts_with("sh.helm.release.v1."))
+        let is_named_so = self.name.starts_with("sh.helm.release.v1.");
+        self.kind == SourceKind::Secret && (self.is_token || is_named_so || self.slot.is_excluded())
     }
 
     /// The way that a copy of it has come: itself, and where it came from, nearest first.

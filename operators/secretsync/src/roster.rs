@@ -67,8 +67,8 @@ pub(crate) struct Roster {
     syncs: BTreeMap<SyncId, Sync>,
     /// Who has a source of this kind and name.
     claims: HashMap<(SourceKind, Arc<str>), Vec<SyncId>>,
-    /// Where somebody looked while a sync could not be planned: they are looked at again when it can.
-    put_off: BTreeMap<SyncId, BTreeSet<Arc<str>>>,
+    /// Where somebody looked when it could not be told what to do; they look again when it can.
+    waiting: HashMap<SyncId, BTreeSet<Arc<str>>>,
 }
 
 /// A piece of work that a change makes, and whether it takes something away.
@@ -132,7 +132,7 @@ impl Roster {
             rooms: annotated.into(),
             syncs: BTreeMap::new(),
             claims: HashMap::new(),
-            put_off: BTreeMap::new(),
+            waiting: HashMap::new(),
         }
     }
 
@@ -231,7 +231,7 @@ impl Roster {
         self.gather(id);
         let mut affected = self.compare(before, id);
         affected.extend(self.rivals_of(id, &old_names));
-        affected.extend(self.resume(id));
+        affected.extend(self.awake(id));
         moves.affected = affected;
         moves
     }
@@ -290,18 +290,41 @@ impl Roster {
             let here = |id: &&SyncId| matches!(id, SyncId::Annotated { kind, .. } if *kind == room.kind);
             users.extend(self.syncs.keys().filter(here).cloned());
         }
-        let mut affected = Vec::new();
-        for id in users {
-            affected.extend(self.compare(self.spread(&id), &id));
-            affected.extend(self.resume(&id));
-        }
+        let mut affected: Vec<_> = users.iter().flat_map(|id| self.everywhere(id)).collect();
+        affected.extend(users.iter().flat_map(|id| self.awake(id)));
         affected
+    }
+
+    /// What a sync wants in a namespace. If that cannot be told now, whoever asks is told to ask again later.
+    pub(crate) fn plan_or_wait(&mut self, id: &SyncId, namespace: &Arc<str>) -> Plan {
+        let plan = self.plan(id, namespace);
+        if matches!(plan, Plan::Wait) {
+            let places = self.waiting.entry(id.clone()).or_default();
+            places.insert(Arc::clone(namespace));
+        }
+        plan
+    }
+
+    /// Those who waited for a sync look again.
+    fn awake(&mut self, id: &SyncId) -> Vec<Affected> {
+        let places = self.waiting.remove(id).unwrap_or_default();
+        let affected = places.into_iter().map(|namespace| Affected {
+            sync: id.clone(),
+            namespace,
+            takes_away: false,
+        });
+        affected.collect()
     }
 
     /// Who wants a copy of this kind and name: whom it concerns when that changes.
     pub(crate) fn claimants(&self, kind: SourceKind, name: &str) -> &[SyncId] {
         let key = (kind, Arc::from(name));
         self.claims.get(&key).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// Everywhere where a sync copies to.
+    pub(crate) fn everywhere(&self, id: &SyncId) -> Vec<Affected> {
+        self.compare(self.spread(id), id)
     }
 
     /// What a sync wants in a namespace, and whether that is known.
@@ -348,28 +371,6 @@ impl Roster {
             }),
             wanted,
         })
-    }
-
-    /// The same for whoever acts on it: what has to wait is asked for again when the sync is known, goes on, or goes.
-    pub(crate) fn plan_or_put_off(&mut self, id: &SyncId, namespace: &Arc<str>) -> Plan {
-        let plan = self.plan(id, namespace);
-        if matches!(plan, Plan::Wait) {
-            let put_off = self.put_off.entry(id.clone()).or_default();
-            put_off.insert(Arc::clone(namespace));
-        }
-        plan
-    }
-
-    /// What was put off. A copy may be where the sync wants none any more, and nobody else would look there.
-    fn resume(&mut self, id: &SyncId) -> Vec<Affected> {
-        let put_off = self.put_off.remove(id).unwrap_or_default();
-        let after = self.spread(id);
-        let affected = put_off.into_iter().map(|namespace| Affected {
-            sync: id.clone(),
-            takes_away: !after.contains(&namespace),
-            namespace,
-        });
-        affected.collect()
     }
 
     /// Who else wants a copy of that name there, and is older.
@@ -450,8 +451,10 @@ impl Roster {
                     .filter(|other| *other != id),
             );
         }
-        let spread = |other: &SyncId| self.compare(self.spread(other), other);
-        others.into_iter().flat_map(spread).collect()
+        others
+            .into_iter()
+            .flat_map(|other| self.everywhere(other))
+            .collect()
     }
 
     fn names_of(&self, id: &SyncId) -> BTreeSet<(SourceKind, Arc<str>)> {

@@ -24,7 +24,7 @@ use crate::{
 
 /// How long a piece of work waits after its first failure, and at most.
 const FIRST_RETRY: Duration = Duration::from_millis(100);
-const LAST_RETRY: Duration = Duration::from_secs(60);
+const LAST_RETRY: Duration = Duration::from_mins(5);
 const JITTER: f64 = 0.2;
 
 /// Why it cannot start.

@@ -1,6 +1,9 @@
 //! The content of a source: fetched by whoever needs it first, and shared by all.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use tokio::sync::Mutex;
 use windlass::kube::Client;
@@ -13,9 +16,22 @@ use crate::{
 
 /// Where a source's content is kept for as long as it is current.
 #[derive(Default)]
-pub(crate) struct Slot(Mutex<Option<Arc<Content>>>);
+pub(crate) struct Slot {
+    content: Mutex<Option<Arc<Content>>>,
+    /// Its type is one that is never copied; an object's type never changes.
+    is_excluded: AtomicBool,
+}
 
 impl Slot {
+    pub(crate) fn is_excluded(&self) -> bool {
+        self.is_excluded.load(Ordering::Relaxed)
+    }
+
+    /// Notes that its type is never copied; whether that was known.
+    pub(crate) fn exclude(&self) -> bool {
+        self.is_excluded.swap(true, Ordering::Relaxed)
+    }
+
     /// The content of the source, at least as new as what is known of it; `None` if it is gone or is another one now.
     ///
     /// Whoever comes while it is fetched waits for that. Cancellation-safe.
@@ -24,7 +40,7 @@ impl Slot {
         source: &Source,
         client: &Client,
     ) -> Result<Option<Arc<Content>>, Failure> {
-        let mut kept = self.0.lock().await;
+        let mut kept = self.content.lock().await;
         if let Some(content) = kept.as_ref()
             && content.version() >= source.version
             && content.uid() == &*source.uid

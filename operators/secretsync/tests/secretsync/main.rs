@@ -56,6 +56,7 @@ suite!("secretsync", paused, apart;
     trouble::a_refusal_that_quotes_the_values_is_told_without_them,
     trouble::a_namespace_that_is_going_is_done,
     trouble::storms_pass,
+    trouble::a_stall_is_told_by_its_health,
     canary::no_value_gets_out,
     rights::the_roles_are_enough_and_nothing_in_them_is_idle,
 );
