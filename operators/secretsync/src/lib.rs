@@ -14,12 +14,14 @@ mod held;
 mod identity;
 mod ledger;
 mod member;
+mod plan;
 mod policy;
 mod room;
 mod roster;
 mod rules;
 mod setup;
 mod slot;
+mod visit;
 mod wire;
 
 pub use api::{
