@@ -8,7 +8,8 @@
 //! cargo run --release -p windlass-bench -- reconcile latency
 //! ```
 //!
-//! The API server has a program of its own, `windlass-bench-server`, and so has the living cluster, `windlass-bench-cluster`.
+//! The API server has a program of its own, `windlass-bench-server`, so has the living cluster, `windlass-bench-cluster`, and so
+//! has secretsync, `windlass-bench-secretsync`.
 //!
 //! A subject is a module with a list of cases and a list of rivals; adding one is adding an arm below. Figures are only
 //! worth quoting from a quiet machine.

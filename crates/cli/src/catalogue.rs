@@ -26,6 +26,7 @@ pub(crate) struct Setting<'a> {
     /// Where the manager looks; empty: everywhere.
     pub(crate) namespaces: &'a [String],
     pub(crate) podwatch: &'a windlass_podwatch::Arguments,
+    pub(crate) secretsync: &'a windlass_secretsync::Arguments,
 }
 
 /// All of them, by name.
@@ -51,15 +52,32 @@ pub(crate) static ALL: &[Entry] = &[
                 client,
                 namespaces,
                 podwatch,
+                ..
             } = setting;
             async move { Ok(windlass_podwatch::setup(manager, client, namespaces, podwatch).await?) }
                 .boxed_local()
         },
     },
+    Entry {
+        name: SECRETSYNC,
+        about: "Copies Secrets and ConfigMaps into the namespaces that ask for them",
+        crds: || vec![windlass_secretsync::SecretSync::crd()],
+        add: |manager, setting| {
+            let Setting {
+                client,
+                namespaces,
+                secretsync,
+                ..
+            } = setting;
+            async move { Ok(windlass_secretsync::setup(manager, client, namespaces, secretsync).await?) }
+                .boxed_local()
+        },
+    },
 ];
 
-/// The one with flags of its own.
+/// Those with flags of their own.
 pub(crate) const PODWATCH: &str = "podwatch";
+pub(crate) const SECRETSYNC: &str = "secretsync";
 
 impl std::fmt::Debug for Entry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -54,36 +54,60 @@ pub(crate) struct Arguments {
 
     #[command(flatten)]
     podwatch: windlass_podwatch::Arguments,
+
+    #[command(flatten)]
+    secretsync: windlass_secretsync::Arguments,
 }
 
 const EMBEDDED: &str = "Embedded cluster";
 
-/// What podwatch's own flags stand under in its own program, and what they stand under here.
-const TELLING: &str = "What to tell";
-const PODWATCHS: &str = "podwatch: what to tell";
+/// A controller with flags of its own.
+struct Flags {
+    whose: &'static str,
+    /// What they stand under in its own program, and here.
+    heading: &'static str,
+    heading_here: &'static str,
+}
 
-/// Among the flags of others, podwatch's say whose they are.
+const FLAGS: [Flags; 2] = [
+    Flags {
+        whose: catalogue::PODWATCH,
+        heading: "What to tell",
+        heading_here: "podwatch: what to tell",
+    },
+    Flags {
+        whose: catalogue::SECRETSYNC,
+        heading: "What to copy",
+        heading_here: "secretsync: what to copy",
+    },
+];
+
+/// Among the flags of others, a controller's say whose they are.
 fn under_its_name(arg: clap::Arg) -> clap::Arg {
-    match arg.get_help_heading() {
-        Some(TELLING) => arg.help_heading(PODWATCHS),
-        _ => arg,
+    let of = |flags: &&Flags| arg.get_help_heading() == Some(flags.heading);
+    match FLAGS.iter().find(of) {
+        Some(flags) => arg.help_heading(flags.heading_here),
+        None => arg,
     }
 }
 
 /// Ends the process if a flag was given that nobody who runs knows.
 pub(crate) fn refuse_strays(given: &ArgMatches) {
-    let mut names = given.get_many::<&Entry>("names").into_iter().flatten();
-    if names.any(|entry| entry.name == catalogue::PODWATCH) {
-        return;
-    }
+    let names = given.get_many::<&Entry>("names").into_iter().flatten();
+    let named: Vec<_> = names.map(|entry| entry.name).collect();
     let command = Arguments::augment_args(clap::Command::new("run"));
-    let stray = command.get_arguments().find(|arg| {
-        arg.get_help_heading() == Some(PODWATCHS)
-            && given.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine)
-    });
-    if let Some(flag) = stray.and_then(clap::Arg::get_long) {
-        let why = format!("--{flag} is for podwatch: name podwatch too, or leave the flag out");
-        crate::refuse("run", ErrorKind::ArgumentConflict, &why);
+    for Flags {
+        whose, heading_here, ..
+    } in FLAGS.iter().filter(|flags| !named.contains(&flags.whose))
+    {
+        let stray = command.get_arguments().find(|arg| {
+            arg.get_help_heading() == Some(heading_here)
+                && given.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine)
+        });
+        if let Some(flag) = stray.and_then(clap::Arg::get_long) {
+            let why = format!("--{flag} is for {whose}: name {whose} too, or leave the flag out");
+            crate::refuse("run", ErrorKind::ArgumentConflict, &why);
+        }
     }
 }
 
@@ -106,6 +130,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             client,
             namespaces: &options.namespaces,
             podwatch: &arguments.podwatch,
+            secretsync: &arguments.secretsync,
         };
         catalogue::add(manager.install(install), &names, setting).await
     };

@@ -47,6 +47,7 @@ fn it_checks_its_claims_and_ends_by_itself() {
         "ok   the drift was repaired",
         "sample-controller: Synced Foo demo/example-foo",
         "do   reboot node-",
+        "ok   the foreign Secret",
         "podwatch: Sync/Add/Update for Pod example-foo-",
         "nicole-controller: Synced Icecream demo/sundae",
     ] {

@@ -33,7 +33,10 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 use windlass::{
-    k8s_openapi::api::apps::v1::{Deployment, ReplicaSet},
+    k8s_openapi::api::{
+        apps::v1::{Deployment, ReplicaSet},
+        core::v1::Secret,
+    },
     prelude::Manager,
     runtime::{Install, Writer},
 };
@@ -41,6 +44,7 @@ use windlass_cluster::Cluster;
 use windlass_foo::Foo;
 use windlass_icecream::Icecream;
 use windlass_podwatch::Scope;
+use windlass_secretsync::SecretSync;
 
 use self::{model::Model, notes::Notes, notices::Notices, sight::Sight, story::Story};
 use crate::{
@@ -169,6 +173,7 @@ impl Show<'_> {
             client: &client,
             namespaces: &[],
             podwatch: &windlass_podwatch::Arguments::default(),
+            secretsync: &windlass_secretsync::Arguments::default(),
         };
         let manager = catalogue::add(Manager::new(client.clone()), &entries, setting).await?;
         let manager = manager.controller(podwatch);
@@ -177,6 +182,8 @@ impl Show<'_> {
         sight.feels::<Icecream>();
         sight.feels::<Deployment>();
         sight.feels::<ReplicaSet>();
+        sight.feels::<Secret>();
+        sight.feels::<SecretSync>();
 
         let (stop, stopped) = oneshot::channel::<()>();
         let running = manager.run_until(async move {

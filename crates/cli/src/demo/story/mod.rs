@@ -12,6 +12,7 @@ mod crowd;
 mod foo;
 mod icecream;
 mod nodes;
+mod secrets;
 
 use std::time::Duration;
 
@@ -57,6 +58,7 @@ static CHAPTERS: &[Chapter] = &[
     nodes::READY,
     foo::CHAPTER,
     icecream::CHAPTER,
+    secrets::CHAPTER,
     crowd::MANY,
     nodes::REBOOT,
     nodes::GIVEN_UP,
