@@ -104,7 +104,7 @@ impl Engine {
         let mut told = self.told.lock();
         let now = Instant::now();
         let since = told.get(id).map(|last| now - last.at);
-        if let Some(wait) = since.and_then(|since| PACE.checked_sub(since)) {
+        if let Some(wait) = since.and_then(|since| PACE.checked_sub(since).filter(|wait| !wait.is_zero())) {
             return Some(wait);
         }
         told.insert(id.clone(), Told { at: now });
