@@ -475,3 +475,6 @@ fn annotated_room(scope: &Scope, kind: SourceKind) -> RoomKey {
         which: Which::All,
     }
 }
+
+#[cfg(test)]
+mod tests;
