@@ -93,8 +93,8 @@ fn under_its_name(arg: clap::Arg) -> clap::Arg {
 
 /// Ends the process if a flag was given that nobody who runs knows.
 pub(crate) fn refuse_strays(given: &ArgMatches) {
-    let names = given.get_many::<&Entry>("names").into_iter().flatten();
-    let named: Vec<_> = names.map(|entry| entry.name).collect();
+    let entries = given.get_many::<&Entry>("names").into_iter().flatten();
+    let named: Vec<_> = entries.map(|entry| entry.name).collect();
     let command = Arguments::augment_args(clap::Command::new("run"));
     for Flags {
         whose, heading_here, ..

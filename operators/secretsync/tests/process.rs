@@ -85,9 +85,9 @@ async fn no_value_is_printed_logged_or_served() {
     let id = process.id().expect("it runs").to_string();
     // Somebody has to listen, or it would wait with what it says.
     let said = tokio::spawn(process.wait_with_output());
-    let installed = Install::new([SecretSync::crd()]);
-    let installer = Writer::new(stage.cluster.client(), "test");
-    installed.run(&installer).await.expect("it is installed");
+    let definition = Install::new([SecretSync::crd()]);
+    let writer = Writer::new(stage.cluster.client(), "test");
+    definition.run(&writer).await.expect("it is installed");
     stage.spread().await;
     let mut pages = Vec::new();
     for path in [
