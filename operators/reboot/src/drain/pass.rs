@@ -166,8 +166,10 @@ impl Drainer {
     }
 
     async fn ask(&self, pod: &Arc<Pod>, options: &DrainSpec, how: How) -> Result<Answer, WriteError> {
-        let mut delete = DeleteParams::default();
-        delete.grace_period_seconds = options.grace_period_seconds;
+        let delete = DeleteParams {
+            grace_period_seconds: options.grace_period_seconds,
+            ..DeleteParams::default()
+        };
         let answer = match how {
             How::Evict => self.writer.evict(pod, &delete).await,
             How::Force => self
