@@ -117,7 +117,7 @@ impl Ingest {
         Arrival::Object(Arc::new(Entry::new(meta, body, pinned)))
     }
 
-    /// The object's text without `managedFields`, and with the type that items of a list leave out.
+    /// The object's text without `managedFields`, unless somebody wants to see them, and with the type that items of a list leave out.
     fn text(&self, raw: &[u8], found: &Scanned<'_>) -> Vec<u8> {
         let KindName { api_version, kind } = &self.kind;
         let (mut parts, mut kept) = (Vec::<&[u8]>::with_capacity(9), 0);
@@ -132,7 +132,11 @@ impl Ingest {
                 parts.extend([&b"\"kind\":\""[..], kind.as_bytes(), b"\","]);
             }
         }
-        let cut = found.managed_fields.clone().unwrap_or(raw.len()..raw.len());
+        let nothing = raw.len()..raw.len();
+        let cut = match &found.managed_fields {
+            Some(range) if !self.keeping.managed_fields => range.clone(),
+            _ => nothing,
+        };
         parts.extend([&raw[kept..cut.start], &raw[cut.end..]]);
         parts.concat()
     }

@@ -17,7 +17,7 @@ use crate::{
 /// | [`full`](Settings::full) | packed JSON and the decoded object | nothing |
 /// | [`projected`](Settings::projected) | only what a function makes of the object | nothing |
 ///
-/// `managedFields` are never kept.
+/// `managedFields` are never kept; a projection can [see](Settings::managed_fields) them.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Pod;
@@ -48,6 +48,8 @@ pub(crate) struct Keeping {
     pub(crate) hot_bytes: usize,
     /// Whether the initial state may be streamed.
     pub(crate) streaming: bool,
+    /// Whether a projection sees `managedFields`.
+    pub(crate) managed_fields: bool,
 }
 
 pub(crate) type Pin = Arc<dyn Fn(&[u8]) -> Result<AnyObject, String> + Send + Sync>;
@@ -92,6 +94,14 @@ impl<K: Cacheable, V: Send + Sync + 'static> Settings<K, V> {
         }
     }
 
+    /// Shows `managedFields` to the projection, or to a transform: for whoever wants to know who wrote what. Without a
+    /// projection they are kept with the rest, which is most of the memory that a small object takes. Default: they are cut
+    /// out before anything looks.
+    pub fn managed_fields(mut self) -> Self {
+        self.keeping.managed_fields = true;
+        self
+    }
+
     /// Changes each object when it arrives, once, before anything is made of it. It must leave name and namespace
     /// alone. Takes parsing and writing of the JSON, so use it where it saves memory.
     pub fn transform(mut self, transform: impl Fn(&mut Value) + Send + Sync + 'static) -> Self {
@@ -130,6 +140,7 @@ impl Default for Keeping {
             transform: None,
             hot_bytes: HOT_BYTES,
             streaming: true,
+            managed_fields: false,
         }
     }
 }

@@ -184,8 +184,12 @@ impl Write {
 
     fn tell_object(&self, shared: &Shared, raw: &[u8], found: &Scanned<'_>, unseen: &mut Vec<Unseen>) {
         let target = &shared.target;
-        // Items of a list do not say.
-        let is_of_kind = found.kind.is_empty() || *found.kind == *shared.core.kind.kind;
+        // Items of a list do not say. An answer of metadata alone is all that a cache of metadata wants; which fields it
+        // selects by may be among those that are missing.
+        let is_partial = found.kind == "PartialObjectMetadata";
+        let is_of_kind = found.kind.is_empty()
+            || *found.kind == *shared.core.kind.kind
+            || is_partial && target.selection.metadata_only && target.selection.fields.is_none();
         if self.delete && is_of_kind && is_gone(raw) {
             let key = ObjectKey::namespaced(&*found.namespace, &*found.name);
             return shared.core.store.deleted(&key, Uid::from(&*found.uid));

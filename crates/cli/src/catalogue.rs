@@ -28,6 +28,7 @@ pub(crate) struct Setting<'a> {
     pub(crate) podwatch: &'a windlass_podwatch::Arguments,
     pub(crate) reboot: &'a windlass_reboot::Arguments,
     pub(crate) agent: &'a windlass_reboot::agent::Arguments,
+    pub(crate) secretsync: &'a windlass_secretsync::Arguments,
 }
 
 /// All of them, by name.
@@ -89,12 +90,28 @@ pub(crate) static ALL: &[Entry] = &[
                 .boxed_local()
         },
     },
+    Entry {
+        name: SECRETSYNC,
+        about: "Copies Secrets and ConfigMaps into the namespaces that ask for them",
+        crds: || vec![windlass_secretsync::SecretSync::crd()],
+        add: |manager, setting| {
+            let Setting {
+                client,
+                namespaces,
+                secretsync,
+                ..
+            } = setting;
+            async move { Ok(windlass_secretsync::setup(manager, client, namespaces, secretsync).await?) }
+                .boxed_local()
+        },
+    },
 ];
 
 /// Those with flags of their own.
 pub(crate) const PODWATCH: &str = "podwatch";
 pub(crate) const REBOOT: &str = "reboot";
 pub(crate) const REBOOT_AGENT: &str = "reboot-agent";
+pub(crate) const SECRETSYNC: &str = "secretsync";
 
 impl std::fmt::Debug for Entry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

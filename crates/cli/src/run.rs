@@ -60,6 +60,9 @@ pub(crate) struct Arguments {
 
     #[command(flatten)]
     agent: windlass_reboot::agent::Arguments,
+
+    #[command(flatten)]
+    secretsync: windlass_secretsync::Arguments,
 }
 
 const EMBEDDED: &str = "Embedded cluster";
@@ -73,7 +76,7 @@ struct Flags {
     heading_here: &'static str,
 }
 
-const FLAGS: [Flags; 3] = [
+const FLAGS: [Flags; 4] = [
     Flags {
         whose: &[catalogue::PODWATCH],
         heading: "What to tell",
@@ -90,6 +93,11 @@ const FLAGS: [Flags; 3] = [
         heading: "Agent",
         heading_here: "reboot-agent",
     },
+    Flags {
+        whose: &[catalogue::SECRETSYNC],
+        heading: "What to copy",
+        heading_here: "secretsync: what to copy",
+    },
 ];
 
 /// Among the flags of others, a controller's say whose they are.
@@ -104,9 +112,9 @@ fn under_its_name(arg: clap::Arg) -> clap::Arg {
 /// Ends the process if a flag was given that nobody who runs knows.
 pub(crate) fn refuse_strays(given: &ArgMatches) {
     let names = given.get_many::<&Entry>("names").into_iter().flatten();
-    let named: Vec<_> = names.map(|entry| entry.name).collect();
+    let run: Vec<_> = names.map(|entry| entry.name).collect();
     let command = Arguments::augment_args(clap::Command::new("run"));
-    let unknown = |flags: &&Flags| !flags.whose.iter().any(|name| named.contains(name));
+    let unknown = |flags: &&Flags| !flags.whose.iter().any(|name| run.contains(name));
     for Flags {
         whose, heading_here, ..
     } in FLAGS.iter().filter(unknown)
@@ -144,6 +152,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             podwatch: &arguments.podwatch,
             reboot: &arguments.reboot,
             agent: &arguments.agent,
+            secretsync: &arguments.secretsync,
         };
         catalogue::add(manager.install(install), &names, setting).await
     };

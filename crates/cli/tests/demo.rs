@@ -47,6 +47,7 @@ fn it_checks_its_claims_and_ends_by_itself() {
         "ok   the drift was repaired",
         "sample-controller: Synced Foo demo/example-foo",
         "do   reboot node-",
+        "ok   the foreign Secret",
         "do   annotate every node with reboot.windlass.dev/reboot-needed",
         "windlass-reboot: RebootDone Node node-",
         "ok   all ten nodes have rebooted, each exactly once by its boot ID",

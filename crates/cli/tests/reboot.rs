@@ -50,10 +50,9 @@ async fn node(client: &Client, name: &str, holds: impl Fn(&Node) -> bool) -> Arc
             changes.next().await.expect("the watch goes on");
         }
     };
-    match timeout(DEADLINE, found).await {
-        Ok(found) => found,
-        Err(_) => panic!("{name} stays as it is: {:#?}", lister.get(&key)),
-    }
+    timeout(DEADLINE, found)
+        .await
+        .unwrap_or_else(|_| panic!("{name} stays as it is: {:#?}", lister.get(&key)))
 }
 
 #[tokio::test(flavor = "multi_thread")]

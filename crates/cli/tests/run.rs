@@ -48,6 +48,9 @@ fn its_help_tells_what_there_is_and_every_flag_under_a_heading() {
         "- icecream:",
         "- podwatch:",
         "podwatch: what to tell:",
+        "- secretsync:",
+        "secretsync: what to copy:",
+        "--source-namespace <NAMESPACE>",
         "--kind <KIND>",
         "- reboot:",
         "- reboot-agent:",
@@ -78,6 +81,10 @@ fn a_command_line_that_cannot_be_meant_is_refused_with_what_there_is() {
         (
             &["foo", "--diff"],
             &["--diff is for podwatch", "name podwatch too"],
+        ),
+        (
+            &["podwatch", "--annotation", "a"],
+            &["--annotation is for secretsync", "name secretsync too"],
         ),
         (
             &["foo", "--simulated-agents"],
@@ -182,6 +189,7 @@ async fn embedded_it_brings_a_cluster_that_lives_and_goes_with_it() {
         "run",
         "foo",
         "icecream",
+        "secretsync",
         "podwatch",
         "--kind=deployments",
         "--sink=file:/dev/null",

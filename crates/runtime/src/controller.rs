@@ -1,15 +1,20 @@
 //! A controller: what it watches, and what it does.
 
-use std::{num::NonZeroUsize, sync::Arc, time::Duration};
+use std::{future::Future, num::NonZeroUsize, sync::Arc, time::Duration};
 
 use futures::Stream;
-use kube::Resource;
+use kube::{
+    Resource,
+    core::{ApiResource, DynamicObject, GroupVersionKind},
+};
 use serde::Serialize;
 use windlass_cache::{Cacheable, Meta, ObjectKey};
 use windlass_workqueue::{Builder, RateLimiter, WorkQueue};
 
 use crate::{
     children::{Declarative, Declaring},
+    error::Error,
+    feed::{self, Feed},
     outcomes::Outcomes,
     reconcile::Reconciler,
     source::{self, Anywhere, Declared, Owner},
@@ -95,11 +100,17 @@ impl<K: Cacheable + Resource<DynamicType: Clone + Send + Sync>> Controller<K> {
     /// let controller = Controller::of("cron-tabs", watch);
     /// ```
     pub fn of(name: impl Into<String>, watch: Watch<K>) -> Self {
-        let (owner, part) = (Owner::of(&watch), watch.part.clone());
+        let mut controller = Self::without_watch(name.into(), &watch);
+        let itself = source::declare(watch.itself(), &controller.owner);
+        controller.declared.push(itself);
+        controller
+    }
+
+    fn without_watch(name: String, watch: &Watch<K>) -> Self {
         Self {
-            name: name.into(),
+            name,
             kind: watch.dynamic.clone(),
-            declared: vec![source::declare(watch.itself(), &owner)],
+            declared: Vec::new(),
             options: Options {
                 concurrency: NonZeroUsize::MIN,
                 timeout: None,
@@ -111,8 +122,8 @@ impl<K: Cacheable + Resource<DynamicType: Clone + Send + Sync>> Controller<K> {
                 outcomes: Arc::default(),
             },
             reconciler: Undecided(()),
-            owner,
-            part,
+            owner: Owner::of(watch),
+            part: watch.part.clone(),
         }
     }
 
@@ -149,7 +160,64 @@ impl<K: Cacheable + Resource<DynamicType: Clone + Send + Sync>> Controller<K> {
     }
 }
 
+impl Controller<DynamicObject> {
+    /// A controller whose keys are no objects: what they stand for is the author's business, for example one thing in one
+    /// namespace. They come from [mapped](Watch::mapped) watches, [streams](Self::triggered_by) and
+    /// [feeders](Self::fed_by); nothing else is queued, also not when a new term of leadership begins.
+    ///
+    /// ```
+    /// use k8s_openapi::api::core::v1::Namespace;
+    /// use kube::ResourceExt;
+    /// use windlass_runtime::{Action, Controller, ObjectKey};
+    ///
+    /// let greetings = Controller::keyed("greetings")
+    ///     .watches::<Namespace>(|namespace| {
+    ///         ["hello", "goodbye"].map(|word| ObjectKey::namespaced(namespace.name_any(), word)).to_vec()
+    ///     })
+    ///     .reconcile(|_, _| async { Ok(Action::done()) });
+    /// ```
+    pub fn keyed(name: impl Into<String>) -> Self {
+        let nothing = GroupVersionKind::gvk("", "", "");
+        Self::without_watch(
+            name.into(),
+            &Watch::dynamic(ApiResource::from_gvk_with_plural(&nothing, "")),
+        )
+    }
+}
+
 impl<K: Cacheable, R> Controller<K, R> {
+    /// Also reconciles the keys that this puts into the queue: for watches that come and go while it runs, caches of
+    /// projections, and keys whose priority depends on what happened. It runs as long as the controller does, on every
+    /// replica; reconciles begin when it has said [`ready`](Feed::ready). One that returns stops the controller.
+    ///
+    /// ```
+    /// use k8s_openapi::api::core::v1::ConfigMap;
+    /// use windlass_cache::Selection;
+    /// use windlass_runtime::{Action, Controller, Feed, Told};
+    /// use windlass_workqueue::Priority;
+    ///
+    /// let controller = Controller::keyed("settings")
+    ///     .fed_by(|feed: Feed| async move {
+    ///         let settings = feed.caches().get::<ConfigMap>(&Selection::all().labels("settings"));
+    ///         let keys = feed.clone();
+    ///         let mut watching = feed.watch(&settings, move |told| match told {
+    ///             Told::Change(change) => keys.add(change.key().clone(), Priority::NORMAL),
+    ///             Told::Complete => keys.ready(),
+    ///         });
+    ///         watching.ended().await;
+    ///         Ok(())
+    ///     })
+    ///     .reconcile(|_, _| async { Ok(Action::done()) });
+    /// ```
+    pub fn fed_by<F, Fut>(mut self, feeder: F) -> Self
+    where
+        F: FnOnce(Feed) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<(), Error>> + Send + 'static,
+    {
+        self.declared.push(feed::declare(feeder));
+        self
+    }
+
     /// Also reconciles a `K` when an object that it controls (by owner reference) changes or goes.
     pub fn owns<Child>(self) -> Self
     where

@@ -27,6 +27,7 @@ mod controller;
 mod election;
 mod error;
 pub mod events;
+mod feed;
 mod install;
 #[cfg(all(feature = "clap", feature = "logging"))]
 mod launch;
@@ -61,6 +62,7 @@ pub use election::{
     FenceLayer, Fenced, Leadership, OnLoss, Overdue, is_fenced,
 };
 pub use error::Error;
+pub use feed::{Feed, Told, Watching};
 pub use install::{Install, InstallError};
 #[cfg(all(feature = "clap", feature = "logging"))]
 pub use launch::launch;

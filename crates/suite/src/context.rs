@@ -17,7 +17,11 @@ use kube::{
 use windlass_cluster::{Backend, Cluster};
 use windlass_runtime::Connection;
 
+use crate::{Target, settings::Settings};
+
 /// The cluster, and a namespace that is this case's own. The namespace is deleted after the case.
+///
+/// Where the cases of a suite are [apart](crate::Suite::apart) the cluster is the case's own as well, and goes with it.
 ///
 /// Cluster-scoped objects are shared with cases that run at the same time: derive their names from
 /// [`Context::namespace`], and make the namespace their [owner](Context::owner), so that a cluster that outlives the suite
@@ -28,12 +32,36 @@ pub struct Context {
     /// A part of its namespaces' names.
     suite: String,
     namespace: String,
-    uid: String,
+    /// The namespace that was made for the case, to own things.
+    owner: OwnerReference,
+    /// Where another cluster comes from, if the case shares its own with nobody.
+    apart: Option<Arc<Origin>>,
+}
+
+/// Where clusters come from.
+#[derive(Clone)]
+pub(crate) struct Origin {
+    pub(crate) target: Target,
+    pub(crate) settings: Settings,
+}
+
+impl Origin {
+    pub(crate) async fn cluster(&self) -> Result<Cluster, windlass_cluster::Error> {
+        match self.target {
+            Target::Embedded => self.settings.embedded.clone().start().await,
+            Target::Real => self.settings.real.clone().start().await,
+            Target::Existing => self.settings.existing.clone().connect().await,
+        }
+    }
 }
 
 impl Context {
     /// With a new namespace.
-    pub(crate) async fn create(cluster: Arc<Cluster>, suite: &str) -> anyhow::Result<Self> {
+    pub(crate) async fn create(
+        cluster: Arc<Cluster>,
+        suite: &str,
+        apart: Option<Arc<Origin>>,
+    ) -> anyhow::Result<Self> {
         let namespace = Namespace {
             metadata: ObjectMeta {
                 generate_name: Some(format!("suite-{suite}-")),
@@ -45,18 +73,45 @@ impl Context {
             .create(&PostParams::default(), &namespace)
             .await
             .context("cannot create a namespace for the case")?;
+        let namespace = created.metadata.name.context("the server named no namespace")?;
+        let owner = OwnerReference {
+            api_version: "v1".to_owned(),
+            kind: "Namespace".to_owned(),
+            name: namespace.clone(),
+            uid: created.metadata.uid.unwrap_or_default(),
+            ..OwnerReference::default()
+        };
         Ok(Self {
             cluster,
             suite: suite.to_owned(),
-            namespace: created.metadata.name.context("the server named no namespace")?,
-            uid: created.metadata.uid.unwrap_or_default(),
+            namespace,
+            owner,
+            apart,
         })
     }
 
     /// The same cluster, and one more namespace: for a case that does the same thing again and again from the beginning.
-    /// It is the caller's to delete.
+    /// It is the caller's to delete. Where cases are [apart](crate::Suite::apart) it is on one more cluster, which goes with
+    /// it.
     pub async fn anew(&self) -> anyhow::Result<Self> {
-        Self::create(Arc::clone(&self.cluster), &self.suite).await
+        let cluster = match &self.apart {
+            Some(origin) => Arc::new(origin.cluster().await?),
+            None => Arc::clone(&self.cluster),
+        };
+        Self::create(cluster, &self.suite, self.apart.clone()).await
+    }
+
+    /// The same case, looking at another namespace, which is the caller's to make.
+    #[must_use]
+    pub fn within(&self, namespace: &str) -> Self {
+        Self {
+            namespace: namespace.to_owned(),
+            ..self.clone()
+        }
+    }
+
+    pub(crate) fn is_apart(&self) -> bool {
+        self.apart.is_some()
     }
 
     /// The cluster, for example to make users.
@@ -80,20 +135,14 @@ impl Context {
         Ok(connection.client().await?)
     }
 
-    /// The name of this case's namespace.
+    /// The name of this case's namespace, or of the one that it is looked at [within](Self::within).
     pub fn namespace(&self) -> &str {
         &self.namespace
     }
 
-    /// The namespace as the owner of what lives outside of namespaces.
+    /// The namespace that was made for the case, as the owner of what lives outside of namespaces.
     pub fn owner(&self) -> OwnerReference {
-        OwnerReference {
-            api_version: "v1".to_owned(),
-            kind: "Namespace".to_owned(),
-            name: self.namespace.clone(),
-            uid: self.uid.clone(),
-            ..OwnerReference::default()
-        }
+        self.owner.clone()
     }
 
     /// Objects of one kind in this case's namespace, as the administrator.

@@ -6,7 +6,8 @@
 //!                                     run anew ──────────► done ──► state ─┘
 //! ```
 //!
-//! Each run has a namespace of its own and starts from nothing; nothing is shared but the cluster.
+//! Each run has a namespace of its own and starts from nothing; nothing is shared but the cluster, and where cases are
+//! [apart](crate::Suite::apart) not even that.
 
 use std::time::Duration;
 
@@ -33,8 +34,17 @@ pub trait Story {
     /// Makes what the controllers find when they start.
     fn prepare(&self, world: &World) -> impl Future<Output = anyhow::Result<()>>;
 
-    /// Adds the controllers.
-    fn controllers(&self, manager: Manager) -> Manager;
+    /// Adds the controllers. Default: none, for a story that says its [`manager`](Self::manager).
+    fn controllers(&self, manager: Manager) -> Manager {
+        manager
+    }
+
+    /// A manager with the controllers, on the world's wire. What is asked of the server for it counts as requests of the
+    /// process. Default: one for the world's namespace, with the [`controllers`](Self::controllers).
+    fn manager(&self, world: &World) -> impl Future<Output = anyhow::Result<Manager>> {
+        let manager = self.controllers(world.manager());
+        async { Ok(manager) }
+    }
 
     /// Returns when everything is as it should be. What happens while the controllers run belongs here too; it may be done
     /// twice, since it begins again after a death.
@@ -63,6 +73,16 @@ pub struct Told {
 /// Where a run takes real time not every n is tried, but those of 1, 2, 3, 5, 7, 10, 14, 19, …: each a third further.
 pub async fn at_every_request(case: &Context, story: &impl Story) -> anyhow::Result<Told> {
     let embedded = case.cluster().backend() == Backend::Embedded;
+    at_requests(case, story, |n| n + if embedded { 1 } else { 1 + n / 3 }).await
+}
+
+/// The same for a sample of the requests: the first, and after each the one that `next` says. For stories that are long.
+pub async fn at_requests(
+    case: &Context,
+    story: &impl Story,
+    next: impl Fn(usize) -> usize,
+) -> anyhow::Result<Told> {
+    let embedded = case.cluster().backend() == Backend::Embedded;
     let quiet = Duration::from_millis(if embedded { 1000 } else { 200 });
     let run = Run { case, story, quiet };
     let (expected, requests) = run.undisturbed().await.context("undisturbed")?;
@@ -80,7 +100,7 @@ pub async fn at_every_request(case: &Context, story: &impl Story) -> anyhow::Res
                 differences(&state, &expected).join("\n")
             );
             deaths += 1;
-            n += if embedded { 1 } else { 1 + n / 3 };
+            n = next(n).max(n + 1);
             ensure!(n < MOST, "after {n} requests it is still not done");
         }
     }
@@ -111,17 +131,23 @@ impl<S: Story> Run<'_, S> {
         let client = self.story.client(&case).await?;
         let first = World::on(&case, Wire::that_breaks(&client, n, moment));
         self.story.prepare(&first).await?;
-        let running = self.start(&first);
+        let mut running = None;
+        let life = async {
+            running = Some(self.start(&first).await?);
+            self.done(&first).await
+        };
         let died = tokio::select! {
             // Whoever dies at the last request has died.
             biased;
             () = first.wire().died() => true,
-            done = self.done(&first) => {
+            done = life => {
                 done?;
                 false
             }
         };
-        running.kill().await;
+        if let Some(running) = running {
+            running.kill().await;
+        }
         self.check(&first)?;
         let state = if died {
             let second = World::of(&case, &client);
@@ -134,15 +160,15 @@ impl<S: Story> Run<'_, S> {
     }
 
     async fn to_the_end(&self, world: &World) -> anyhow::Result<Value> {
-        let running = self.start(world);
+        let running = self.start(world).await?;
         self.done(world).await?;
         running.stop().await?;
         self.check(world)?;
         self.story.state(world).await
     }
 
-    fn start(&self, world: &World) -> Running {
-        Running::start(self.story.controllers(world.manager()))
+    async fn start(&self, world: &World) -> anyhow::Result<Running> {
+        Ok(Running::start(self.story.manager(world).await?))
     }
 
     async fn done(&self, world: &World) -> anyhow::Result<()> {
@@ -162,6 +188,10 @@ impl<S: Story> Run<'_, S> {
 }
 
 async fn remove(case: &Context) -> anyhow::Result<()> {
+    if case.is_apart() {
+        // Its cluster goes with it.
+        return Ok(());
+    }
     let namespaces = Api::<Namespace>::all(case.client());
     namespaces
         .delete(case.namespace(), &DeleteParams::background())

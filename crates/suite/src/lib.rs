@@ -6,6 +6,7 @@
 //!  WINDLASS_BACKENDS ─┘                      └─ existing ─┘         └──► a namespace per case
 //!
 //!  paused: an embedded cluster and a clock per case instead
+//!  apart: a cluster per case on every backend
 //! ```
 //!
 //! A suite is a test target with `harness = false` whose cases get a [`Context`]:
@@ -42,6 +43,7 @@
 
 mod context;
 mod crash;
+mod line;
 mod program;
 mod role;
 mod running;
@@ -56,7 +58,8 @@ mod world;
 use std::time::Duration;
 
 pub use context::Context;
-pub use crash::{Story, Told, at_every_request};
+pub use crash::{Story, Told, at_every_request, at_requests};
+pub use line::Line;
 pub use program::{output, program};
 pub use role::Shipped;
 pub use running::Running;

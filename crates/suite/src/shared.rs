@@ -18,11 +18,15 @@ use windlass_cluster::Cluster;
 
 use crate::{
     Context, Target,
+    context::Origin,
     settings::{Availability, Settings},
 };
 
 /// A case that takes longer hangs.
 const CASE_LIMIT: Duration = Duration::from_mins(2);
+
+/// The same for one that may start clusters of its own, each of which takes seconds.
+const APART_LIMIT: Duration = Duration::from_mins(6);
 
 /// The same on a paused clock, on which hours are nothing.
 const PAUSED_LIMIT: Duration = Duration::from_hours(24);
@@ -31,27 +35,34 @@ const PAUSED_LIMIT: Duration = Duration::from_hours(24);
 pub(crate) struct Shared {
     pub(crate) target: Target,
     pub(crate) availability: Availability,
-    settings: Settings,
+    origin: Arc<Origin>,
+    /// Whether each case has a cluster of its own.
+    apart: bool,
     /// The start is tried once: all cases share its error as they would share the cluster.
     cluster: OnceCell<Result<Arc<Cluster>, String>>,
-    /// What the clusters of paused cases speak.
-    paused_version: OnceLock<String>,
+    /// What the clusters of cases that have their own speak.
+    own_version: OnceLock<String>,
     ran: AtomicUsize,
 }
 
 impl Shared {
     /// `missing` is what the suite needs besides a cluster and this machine does not have.
-    pub(crate) fn new(target: Target, settings: &Settings, missing: Option<&String>) -> Self {
+    pub(crate) fn new(target: Target, settings: &Settings, missing: Option<&String>, apart: bool) -> Self {
         let availability = match missing {
             Some(reason) if !settings.require_real => Availability::Missing(reason.clone()),
+            _ if apart && target == Target::Existing => {
+                Availability::Missing("its cases need clusters of their own".to_owned())
+            }
             _ => settings.availability(target),
         };
+        let settings = settings.clone();
         Self {
             target,
             availability,
-            settings: settings.clone(),
+            origin: Arc::new(Origin { target, settings }),
+            apart,
             cluster: OnceCell::new(),
-            paused_version: OnceLock::new(),
+            own_version: OnceLock::new(),
             ran: AtomicUsize::new(0),
         }
     }
@@ -62,11 +73,14 @@ impl Shared {
         suite: &str,
         case: impl FnOnce(Context) -> LocalBoxFuture<'static, anyhow::Result<()>>,
     ) -> anyhow::Result<()> {
+        if self.apart {
+            return self.run_on_its_own(suite, case, APART_LIMIT).await;
+        }
         let cluster = match self.cluster.get_or_init(|| self.start()).await {
             Ok(cluster) => cluster.clone(),
             Err(error) => bail!("no {} cluster: {error}", self.target),
         };
-        let context = Context::create(cluster, suite).await?;
+        let context = Context::create(cluster, suite, None).await?;
         let namespaces = Api::<Namespace>::all(context.client());
         let namespace = context.namespace().to_owned();
         let outcome = AssertUnwindSafe(self.run_alone(case(context)))
@@ -85,11 +99,23 @@ impl Shared {
         suite: &str,
         case: impl FnOnce(Context) -> LocalBoxFuture<'static, anyhow::Result<()>>,
     ) -> anyhow::Result<()> {
-        let cluster = Arc::new(self.settings.embedded.clone().start().await?);
-        self.paused_version.get_or_init(|| cluster.version().to_owned());
-        let context = Context::create(Arc::clone(&cluster), suite).await?;
+        self.run_on_its_own(suite, case, PAUSED_LIMIT).await
+    }
+
+    async fn run_on_its_own(
+        &self,
+        suite: &str,
+        case: impl FnOnce(Context) -> LocalBoxFuture<'static, anyhow::Result<()>>,
+        limit: Duration,
+    ) -> anyhow::Result<()> {
+        let cluster = self.origin.cluster().await;
+        let cluster = cluster.with_context(|| format!("no {} cluster", self.target))?;
+        let cluster = Arc::new(cluster);
+        self.own_version.get_or_init(|| cluster.version().to_owned());
+        let apart = self.apart.then(|| Arc::clone(&self.origin));
+        let context = Context::create(Arc::clone(&cluster), suite, apart).await?;
         self.ran.fetch_add(1, Ordering::Relaxed);
-        let outcome = tokio::time::timeout(PAUSED_LIMIT, case(context)).await;
+        let outcome = tokio::time::timeout(limit, case(context)).await;
         // A case that kept its context keeps the cluster; then it ends with the runtime.
         if let Some(cluster) = Arc::into_inner(cluster) {
             cluster.stop().await;
@@ -117,10 +143,13 @@ impl Shared {
             }
             (Availability::Ready, Some(Ok(cluster))) => format!("kube-apiserver {}", cluster.version()),
             (Availability::Ready, Some(Err(_))) => "did not start".to_owned(),
-            (Availability::Ready, None) => self.paused_version.get().map_or_else(
-                || "no shared cluster needed".to_owned(),
-                |version| format!("paused clocks, in this process, speaking {version}"),
-            ),
+            (Availability::Ready, None) => match self.own_version.get() {
+                None => "no shared cluster needed".to_owned(),
+                Some(version) if self.target == Target::Embedded => {
+                    format!("a cluster each, in this process, speaking {version}")
+                }
+                Some(version) => format!("a kube-apiserver {version} each"),
+            },
         };
         format!("{} on {} ({what})", self.ran.load(Ordering::Relaxed), self.target)
     }
@@ -135,11 +164,10 @@ impl Shared {
     }
 
     async fn start(&self) -> Result<Arc<Cluster>, String> {
-        let cluster = match self.target {
-            Target::Embedded => self.settings.embedded.clone().start().await,
-            Target::Real => self.settings.real.clone().start().await,
-            Target::Existing => self.settings.existing.clone().connect().await,
-        };
-        cluster.map(Arc::new).map_err(|error| error.to_string())
+        self.origin
+            .cluster()
+            .await
+            .map(Arc::new)
+            .map_err(|error| error.to_string())
     }
 }

@@ -19,6 +19,7 @@ pub struct Suite {
     controllers: bool,
     nodes: usize,
     paused: bool,
+    apart: bool,
     missing: Option<String>,
     cases: Vec<Case>,
 }
@@ -44,6 +45,7 @@ impl Suite {
             controllers: false,
             nodes: 0,
             paused: false,
+            apart: false,
             missing: None,
             cases: Vec::new(),
         }
@@ -69,6 +71,14 @@ impl Suite {
     /// What waits for another process must say so, since time flies meanwhile: see [`Context::kubectl`].
     pub fn paused(mut self) -> Self {
         self.paused = true;
+        self
+    }
+
+    /// On every backend each case has a cluster of its own, and so has each [`Context::anew`]: for controllers that look at a
+    /// whole cluster, which would get in each other's way. A real one takes seconds to start; on an existing one such cases
+    /// are ignored. Default: cases share a cluster.
+    pub fn apart(mut self) -> Self {
+        self.apart = true;
         self
     }
 
@@ -133,7 +143,7 @@ impl Suite {
             .iter()
             .filter(|target| self.cases.iter().any(|case| case.belongs_on(**target)));
         let backends: Vec<_> = concerned
-            .map(|target| Arc::new(Shared::new(*target, &settings, self.missing.as_ref())))
+            .map(|target| Arc::new(Shared::new(*target, &settings, self.missing.as_ref(), self.apart)))
             .collect();
         let mut trials = Vec::new();
         for backend in &backends {
@@ -230,6 +240,7 @@ mod tests {
         Api,
         api::{ListParams, ObjectMeta, PostParams},
     };
+    use serde_json::json;
     use tokio::time::Instant;
     use windlass_cluster::Cluster;
 
@@ -365,9 +376,38 @@ mod tests {
         assert!(began.elapsed() < Duration::from_mins(1));
         assert!(
             summary
-                .starts_with("suite example: ran 2 on embedded (paused clocks, in this process, speaking v"),
+                .starts_with("suite example: ran 2 on embedded (a cluster each, in this process, speaking v"),
             "{summary}"
         );
+    }
+
+    #[test]
+    fn cases_that_are_apart_share_nothing_and_neither_do_their_runs() {
+        let alone = |ctx: Context| async move {
+            let runs = [ctx.anew().await?, ctx.anew().await?, ctx];
+            for run in runs {
+                let named: Namespace = serde_json::from_value(json!({ "metadata": { "name": "the-same" } }))?;
+                Api::all(run.client())
+                    .create(&PostParams::default(), &named)
+                    .await?;
+                let within = run.within("the-same");
+                assert_eq!(within.namespace(), "the-same");
+                let own = Api::<Namespace>::all(run.client()).get(run.namespace()).await?;
+                assert_eq!(Some(within.owner().uid), own.metadata.uid);
+            }
+            anyhow::Ok(())
+        };
+        for paused in [true, false] {
+            let suite = Suite::new("example")
+                .apart()
+                .case("one", alone)
+                .case("other", alone);
+            let suite = if paused { suite.paused() } else { suite };
+            let (conclusion, summary) =
+                suite.execute(&silent(), without_assets(false, vec![Target::Embedded]));
+            assert_eq!((conclusion.num_passed, conclusion.num_failed), (2, 0));
+            assert!(summary.contains("ran 2 on embedded (a cluster each"), "{summary}");
+        }
     }
 
     #[test]

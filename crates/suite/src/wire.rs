@@ -17,7 +17,7 @@ use http::{Request, Response, StatusCode, request::Parts};
 use http_body_util::BodyExt;
 use kube::{Client, client::Body};
 use parking_lot::Mutex;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::{
     sync::watch,
     time::{Instant, sleep, timeout},
@@ -79,10 +79,10 @@ struct Plan {
     concerns: Box<dyn Fn(&Sent) -> bool + Send>,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 enum Fault {
-    /// The server does not get to see it.
-    Refuse(StatusCode),
+    /// The server does not get to see it; the answer is this `Status`.
+    Refuse(Arc<Value>),
     /// The server gets it after this time.
     Delay(Duration),
 }
@@ -134,7 +134,18 @@ impl Wire {
 
     /// Answers the next so many requests that this concerns with an error, and the server does not see them.
     pub fn refuse(&self, times: usize, code: StatusCode, concerns: impl Fn(&Sent) -> bool + Send + 'static) {
-        self.plan(times, Fault::Refuse(code), concerns);
+        let reason = code.canonical_reason().unwrap_or_default().replace(' ', "");
+        let status = json!({
+            "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code.as_u16(), "reason": reason,
+            "message": "the test refuses it",
+        });
+        self.answer(times, status, concerns);
+    }
+
+    /// Answers the next so many requests that this concerns with this `Status`, for example the words of a real server, and
+    /// the server does not see them.
+    pub fn answer(&self, times: usize, status: Value, concerns: impl Fn(&Sent) -> bool + Send + 'static) {
+        self.plan(times, Fault::Refuse(Arc::new(status)), concerns);
     }
 
     /// Lets the next so many requests that this concerns take this much longer.
@@ -232,11 +243,11 @@ impl Wire {
             return self.die().await;
         }
         let request = Request::from_parts(parts, Body::from(body.to_vec()));
-        if let Some(Fault::Delay(time)) = fault {
-            sleep(time).await;
+        if let Some(Fault::Delay(time)) = &fault {
+            sleep(*time).await;
         }
         let answer = match fault {
-            Some(Fault::Refuse(code)) => Ok(refusal(code)),
+            Some(Fault::Refuse(status)) => Ok(refusal(&status)),
             _ => self.inner.send(request).await,
         };
         if dies == Some(Moment::After) {
@@ -258,7 +269,7 @@ impl Wire {
         let plan = plans.find(|plan| plan.times > 0 && (plan.concerns)(&sent));
         let fault = plan.map(|plan| {
             plan.times -= 1;
-            plan.fault
+            plan.fault.clone()
         });
         assert!(notes.sent.len() < MOST, "a loop of requests; the last is {sent}");
         notes.sent.push(sent);
@@ -271,13 +282,10 @@ impl Wire {
     }
 }
 
-fn refusal(code: StatusCode) -> Response<Body> {
-    let reason = code.canonical_reason().unwrap_or_default().replace(' ', "");
-    let status = json!({
-        "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code.as_u16(), "reason": reason,
-        "message": "the test refuses it",
-    });
+fn refusal(status: &Value) -> Response<Body> {
     let mut response = Response::new(Body::from(status.to_string().into_bytes()));
-    *response.status_mut() = code;
+    let code = status["code"].as_u64().and_then(|code| u16::try_from(code).ok());
+    let code = code.and_then(|code| StatusCode::from_u16(code).ok());
+    *response.status_mut() = code.expect("a `Status` with the code of an answer");
     response
 }

@@ -81,6 +81,15 @@ impl World {
         }
     }
 
+    /// The same wire, and another namespace of the cluster, which is the caller's to make.
+    #[must_use]
+    pub fn within(&self, namespace: &str) -> Self {
+        Self {
+            case: self.case.within(namespace),
+            wire: self.wire.clone(),
+        }
+    }
+
     /// The case.
     pub fn case(&self) -> &Context {
         &self.case

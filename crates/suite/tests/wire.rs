@@ -101,6 +101,15 @@ async fn refusals_do_not_reach_the_server(case: Context) -> anyhow::Result<()> {
         api.list(&ListParams::default()).await?;
     }
     api.create(&params, &config("a")).await?;
+    let quota = "configmaps \"b\" is forbidden: exceeded quota: q";
+    let status =
+        json!({ "kind": "Status", "apiVersion": "v1", "code": 403, "reason": "Forbidden", "message": quota });
+    wire.answer(1, status, |sent| sent.is_about("configmaps", "b"));
+    let refused = api.create(&params, &config("b")).await;
+    assert!(
+        matches!(&refused, Err(kube::Error::Api(status)) if status.code == 403 && status.message == quota),
+        "{refused:?}"
+    );
     Ok(())
 }
 

@@ -203,3 +203,156 @@ fn limit(field: &'static str, value: Option<&IntOrString>, total: usize) -> Resu
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use windlass::k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+    use super::*;
+    use crate::api::PerTopology;
+
+    fn node(name: &str) -> NodeView {
+        NodeView {
+            name: name.to_owned(),
+            uid: name.to_owned(),
+            ready: true,
+            needed: Some(String::new()),
+            ..NodeView::default()
+        }
+    }
+
+    fn next(
+        nodes: &[NodeView],
+        granted: &[Grant],
+        spec: &RebootPolicySpec,
+        own: Option<&str>,
+    ) -> Vec<String> {
+        let roll = Roll {
+            spec,
+            granted,
+            nodes: nodes.iter().map(|node| (node.name.as_str(), node)).collect(),
+            own,
+            now: Timestamp::UNIX_EPOCH,
+        };
+        let next = roll.next().expect("the limits are numbers");
+        next.iter().map(|node| node.name.clone()).collect()
+    }
+
+    fn of(max: i32) -> RebootPolicySpec {
+        RebootPolicySpec {
+            max_unavailable: Some(IntOrString::Int(max)),
+            ..RebootPolicySpec::default()
+        }
+    }
+
+    fn grant(node: &str, uid: &str) -> Grant {
+        Grant {
+            node: node.to_owned(),
+            uid: uid.to_owned(),
+            epoch: 1,
+            at: Time(Timestamp::UNIX_EPOCH),
+        }
+    }
+
+    #[test]
+    fn a_limit_is_a_number_or_a_part_of_all() {
+        let text = |text: &str| IntOrString::String(text.to_owned());
+        for (value, total, expected) in [
+            (None, 100, Some(1)),
+            (Some(IntOrString::Int(3)), 1, Some(3)),
+            (Some(IntOrString::Int(0)), 9, Some(0)),
+            (Some(text("10%")), 100, Some(10)),
+            (Some(text("25%")), 7, Some(1)),
+            (Some(text("30%")), 7, Some(2)),
+            (Some(text("1%")), 7, Some(1)),
+            (Some(text("0%")), 7, Some(1)),
+            (Some(text("100%")), 7, Some(7)),
+            (Some(text("101%")), 7, None),
+            (Some(text("-1%")), 7, None),
+            (Some(text("3")), 7, None),
+            (Some(IntOrString::Int(-1)), 7, None),
+        ] {
+            let found = limit("maxUnavailable", value.as_ref(), total);
+            assert_eq!(found.ok(), expected, "{value:?} of {total}");
+        }
+    }
+
+    #[test]
+    fn what_is_down_counts_once() {
+        let mut nodes = ["a", "b", "c"].map(node);
+        assert_eq!(next(&nodes, &[], &of(2), None), ["a", "b"]);
+        nodes[2].ready = false;
+        assert_eq!(next(&nodes, &[], &of(2), None), ["a", "c"], "c is down as it is");
+        assert_eq!(next(&nodes, &[grant("a", "a")], &of(2), None), ["c"]);
+        nodes[2].needed = None;
+        assert_eq!(next(&nodes, &[grant("a", "a")], &of(2), None), [""; 0]);
+        assert_eq!(
+            next(&nodes, &[grant("gone", "x")], &of(2), None),
+            [""; 0],
+            "until it is taken back"
+        );
+        assert_eq!(
+            next(&nodes, &[grant("a", "former")], &of(3), None),
+            ["b"],
+            "a's is taken back first"
+        );
+    }
+
+    #[test]
+    fn each_place_has_its_limit() {
+        let mut nodes = ["a", "b", "c", "d"].map(node);
+        for (node, zone) in nodes.iter_mut().zip(["east", "east", "west", "west"]) {
+            node.labels.insert("zone".to_owned(), zone.to_owned());
+        }
+        let spec = RebootPolicySpec {
+            per_topology: Some(PerTopology {
+                key: "zone".to_owned(),
+                max_unavailable: None,
+            }),
+            ..of(4)
+        };
+        assert_eq!(next(&nodes, &[], &spec, None), ["a", "c"]);
+        nodes[3].ready = false;
+        assert_eq!(next(&nodes, &[], &spec, None), ["a", "d"]);
+    }
+
+    #[test]
+    fn a_higher_rank_waits_for_the_lower_ones() {
+        let mut nodes = ["a", "b", "c"].map(node);
+        nodes[0]
+            .labels
+            .insert("node-role.kubernetes.io/control-plane".to_owned(), String::new());
+        assert_eq!(next(&nodes, &[], &of(3), Some("b")), ["c"]);
+        assert_eq!(
+            next(&nodes, &[grant("c", "c")], &of(3), Some("b")),
+            [""; 0],
+            "c is on its way"
+        );
+        nodes[2].needed = None;
+        assert_eq!(next(&nodes, &[], &of(3), Some("b")), ["a"]);
+        nodes[0].needed = None;
+        assert_eq!(next(&nodes, &[], &of(3), Some("b")), ["b"], "alone it goes too");
+    }
+
+    #[test]
+    fn a_slot_is_over_when_its_very_node_is_gone_or_at_rest() {
+        let asks = node("a");
+        let rests = NodeView {
+            needed: None,
+            ..node("a")
+        };
+        let cordoned = NodeView {
+            cordoned: true,
+            ..rests.clone()
+        };
+        for (case, uid, node, spent) in [
+            ("it is gone", "a", None, true),
+            ("another one has its name", "former", Some(&asks), true),
+            ("it has not begun", "a", Some(&asks), false),
+            ("it has ended", "a", Some(&rests), true),
+            ("it is still cordoned", "a", Some(&cordoned), false),
+        ] {
+            assert_eq!(is_spent(&grant("a", uid), node), spent, "{case}");
+        }
+    }
+}

@@ -33,7 +33,10 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 use windlass::{
-    k8s_openapi::api::apps::v1::{Deployment, ReplicaSet},
+    k8s_openapi::api::{
+        apps::v1::{Deployment, ReplicaSet},
+        core::v1::Secret,
+    },
     prelude::Manager,
     runtime::{Install, Writer},
 };
@@ -42,6 +45,7 @@ use windlass_foo::Foo;
 use windlass_icecream::Icecream;
 use windlass_podwatch::Scope;
 use windlass_reboot::RebootPolicy;
+use windlass_secretsync::SecretSync;
 
 use self::{model::Model, notes::Notes, notices::Notices, sight::Sight, story::Story};
 use crate::{
@@ -175,6 +179,7 @@ impl Show<'_> {
                 ..windlass_reboot::Arguments::default()
             },
             agent: &windlass_reboot::agent::Arguments::default(),
+            secretsync: &windlass_secretsync::Arguments::default(),
         };
         let manager = catalogue::add(Manager::new(client.clone()), &entries, setting).await?;
         let manager = manager.controller(podwatch);
@@ -183,6 +188,8 @@ impl Show<'_> {
         sight.feels::<Icecream>();
         sight.feels::<Deployment>();
         sight.feels::<ReplicaSet>();
+        sight.feels::<Secret>();
+        sight.feels::<SecretSync>();
         sight.feels::<RebootPolicy>();
 
         let (stop, stopped) = oneshot::channel::<()>();

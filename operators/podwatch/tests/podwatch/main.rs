@@ -2,7 +2,6 @@
 
 mod crash;
 mod ear;
-mod line;
 mod paper;
 mod statements;
 mod watching;

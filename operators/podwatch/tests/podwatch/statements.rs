@@ -10,10 +10,9 @@ use windlass::{
 };
 use windlass_cluster::Backend;
 use windlass_podwatch::Scope;
-use windlass_suite::{Context as Case, World};
+use windlass_suite::{Context as Case, Line, World};
 
 use crate::{
-    line::Line,
     paper::{Act, Gate, Paper},
     world::{log, pod, scope, shipped, start, start_on, world},
 };

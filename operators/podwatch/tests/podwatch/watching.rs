@@ -19,11 +19,10 @@ use windlass::{
     prelude::{Client, ObjectKey, Resource, ResourceExt, from_value, json},
 };
 use windlass_podwatch::{Kind, KindRef, Notice, REDACTED, Scope, What, Wishes, journal::Journal, resolve};
-use windlass_suite::{Context as Case, Shipped, World, install};
+use windlass_suite::{Context as Case, Line, Shipped, World, install};
 
 use crate::{
     ear::{Ear, Watching},
-    line::Line,
     world::{log, scope},
 };
 

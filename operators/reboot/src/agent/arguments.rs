@@ -11,8 +11,13 @@ use super::{boot::BOOT_ID, how::How, trigger::Trigger, words::Words};
 #[group(skip)]
 #[command(about = None, long_about = None)]
 pub struct Arguments {
-    /// The node that it is the agent of [default: NODE_NAME]
-    #[arg(long = "node", value_name = "NAME", help_heading = HEADING)]
+    /// The node that it is the agent of. Default: what the variable `NODE_NAME` says.
+    #[arg(
+        long = "node",
+        value_name = "NAME",
+        help = "The node that it is the agent of [default: NODE_NAME]",
+        help_heading = HEADING
+    )]
     pub node: Option<String>,
 
     /// How it reboots the machine

@@ -41,14 +41,12 @@ pub async fn simulated_at(
         })?;
     let real: Vec<_> = nodes.iter().filter(|node| !is_simulated(node)).collect();
     if !real.is_empty() {
-        let named: Vec<_> = real.iter().take(MOST_NAMED).map(|node| node.name_any()).collect();
-        let more = real.len() - named.len();
-        return Err(AgentError::NotSimulated {
-            nodes: match more {
-                0 => named.join(", "),
-                more => format!("{} and {more} more", named.join(", ")),
-            },
-        });
+        let some: Vec<_> = real.iter().take(MOST_NAMED).map(|node| node.name_any()).collect();
+        let nodes = match real.len() - some.len() {
+            0 => some.join(", "),
+            more => format!("{} and {more} more", some.join(", ")),
+        };
+        return Err(AgentError::NotSimulated { nodes });
     }
     let agent = Agent {
         names,

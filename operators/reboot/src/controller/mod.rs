@@ -49,6 +49,8 @@ pub(crate) struct Shared {
     pub(crate) names: Names,
     /// The node that this process runs on.
     pub(crate) own: Option<String>,
+    /// And the pod.
+    own_pod: Option<ObjectKey>,
     pub(crate) clock: Clock,
     pub(crate) figures: Figures,
     /// That of the term in which it was last used: its writes pass that term's fence.
@@ -56,10 +58,17 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(names: Names, own: Option<String>, clock: Clock, figures: Figures) -> Self {
+    pub(crate) fn new(
+        names: Names,
+        own: Option<String>,
+        own_pod: Option<ObjectKey>,
+        clock: Clock,
+        figures: Figures,
+    ) -> Self {
         Self {
             names,
             own,
+            own_pod,
             clock,
             figures,
             drainer: Mutex::default(),
@@ -75,7 +84,8 @@ impl Shared {
         match &*drainer {
             Some((epoch, drainer)) if *epoch == ctx.epoch() => Arc::clone(drainer),
             _ => {
-                let new = Arc::new(Drainer::new(ctx.writer().clone(), self.clock));
+                let new = Drainer::new(ctx.writer().clone(), self.clock).sparing(self.own_pod.clone());
+                let new = Arc::new(new);
                 *drainer = Some((ctx.epoch(), Arc::clone(&new)));
                 new
             }

@@ -424,6 +424,10 @@ impl Fleet {
         Ok(())
     }
 
+    pub(crate) fn is_embedded(&self) -> bool {
+        self.case.cluster().backend() == Backend::Embedded
+    }
+
     /// A little longer than a machine takes to boot.
     pub(crate) fn short(&self) -> &'static str {
         match self.case.cluster().backend() {
@@ -463,8 +467,13 @@ pub(crate) fn controllers(manager: Manager, clock: Clock, own_node: Option<Strin
         own_node,
         ..Arguments::default()
     };
+    controllers_with(manager, clock, &arguments)
+}
+
+/// The same with flags.
+pub(crate) fn controllers_with(manager: Manager, clock: Clock, arguments: &Arguments) -> Manager {
     let manager = manager.install(Install::new([RebootPolicy::crd()]));
-    setup_at(manager, &arguments, clock).expect("the usual prefix is one")
+    setup_at(manager, arguments, clock).expect("the usual prefix is one")
 }
 
 /// Says how a kubelet is, and leaves what others say.

@@ -236,7 +236,7 @@ async fn run(
             report(&nodes, &name, number + 1, true).await?;
         }
         tokio::select! {
-            changed = changes.next() => drop(changed.context("the watch ended")?),
+            seen = changes.next() => drop(seen.context("the watch ended")?),
             heard = deaf.changed() => heard?,
         }
     }

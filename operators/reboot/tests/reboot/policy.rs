@@ -98,6 +98,7 @@ async fn client(case: &Case, token: &str) -> anyhow::Result<Client> {
     Ok(Client::try_from(config)?)
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "it is made for this")]
 fn annotations(annotations: Value) -> Value {
     json!({"metadata": {"annotations": annotations}})
 }

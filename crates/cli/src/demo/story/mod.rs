@@ -13,6 +13,7 @@ mod foo;
 mod icecream;
 mod nodes;
 mod reboot;
+mod secrets;
 
 use std::time::Duration;
 
@@ -58,6 +59,7 @@ static CHAPTERS: &[Chapter] = &[
     nodes::READY,
     foo::CHAPTER,
     icecream::CHAPTER,
+    secrets::CHAPTER,
     reboot::ROLL,
     crowd::MANY,
     nodes::REBOOT,

@@ -74,7 +74,7 @@ async fn roll(story: &Story) -> anyhow::Result<()> {
     let what = format!(
         "create the Deployment demo/shop, a budget of {LEAST_PODS} of its {PODS} pods, and a RebootPolicy"
     );
-    story.act(what, opening).await?;
+    story.act(what, Box::pin(opening)).await?;
 
     let mut watcher = Watcher::open(story).await?;
     let ready = async || anyhow::Ok(watcher.ready());

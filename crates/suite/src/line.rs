@@ -3,24 +3,26 @@
 use futures::StreamExt;
 use http::Request;
 use http_body_util::{BodyStream, StreamBody};
+use kube::{Client, client::Body};
 use tokio::sync::watch;
-use windlass::{kube::client::Body, prelude::Client};
 
 /// A way to the server that can be cut: watches end, and what is asked waits until it is mended.
-pub(crate) struct Line {
+pub struct Line {
     inner: Client,
     cut: watch::Sender<bool>,
 }
 
 impl Line {
-    pub(crate) fn new(inner: Client) -> Self {
+    /// One that holds.
+    pub fn new(inner: Client) -> Self {
         Self {
             inner,
             cut: watch::Sender::new(false),
         }
     }
 
-    pub(crate) fn client(&self) -> Client {
+    /// A client whose requests take this line.
+    pub fn client(&self) -> Client {
         let (inner, cut) = (self.inner.clone(), self.cut.clone());
         let namespace = inner.default_namespace().to_owned();
         let service = tower::service_fn(move |request: Request<Body>| {
@@ -32,7 +34,7 @@ impl Line {
                 let until = async move {
                     let _ = cut.subscribe().wait_for(|cut| *cut).await;
                 };
-                Ok::<_, windlass::kube::Error>(response.map(|body| {
+                Ok::<_, kube::Error>(response.map(|body| {
                     let frames = BodyStream::new(body).take_until(until);
                     StreamBody::new(frames)
                 }))
@@ -41,11 +43,13 @@ impl Line {
         Client::new(service, namespace)
     }
 
-    pub(crate) fn cut(&self) {
+    /// From now on nothing passes.
+    pub fn cut(&self) {
         self.cut.send_replace(true);
     }
 
-    pub(crate) fn mend(&self) {
+    /// It holds again, and what waits goes on.
+    pub fn mend(&self) {
         self.cut.send_replace(false);
     }
 }

@@ -1,0 +1,120 @@
+//! What a namespace allows: from where it takes copies.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use windlass::kube::api::ObjectMeta;
+
+/// From where a namespace takes copies.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Consent {
+    anywhere: bool,
+    /// From the namespace that the operator was configured with.
+    configured: bool,
+    from: BTreeSet<Arc<str>>,
+    /// What cannot be understood; then there is no consent.
+    pub(crate) invalid: Option<String>,
+}
+
+impl Consent {
+    /// What a namespace's annotation and label of this name say; either is enough.
+    pub(crate) fn of(namespace: &ObjectMeta, name: &str) -> Self {
+        let mut consent = Self::default();
+        let annotation = namespace.annotations.as_ref().and_then(|all| all.get(name));
+        let label = namespace.labels.as_ref().and_then(|all| all.get(name));
+        for value in annotation.into_iter().chain(label) {
+            if let Err(invalid) = consent.read(value) {
+                return Self {
+                    invalid: Some(format!(
+                        "`{name}` is `{value}`, of which `{invalid}` is no namespace's name: use `true`, names \
+                         separated by commas, or `*`"
+                    )),
+                    ..Self::default()
+                };
+            }
+        }
+        consent
+    }
+
+    fn read<'a>(&mut self, value: &'a str) -> Result<(), &'a str> {
+        match value.trim() {
+            "" | "true" => self.configured = true,
+            "false" => {}
+            "*" => self.anywhere = true,
+            list => {
+                for name in list.split(',').map(str::trim) {
+                    if !is_namespace_name(name) {
+                        return Err(name);
+                    }
+                    self.from.insert(name.into());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether it takes copies from this namespace; `configured` is the operator's source namespace.
+    pub(crate) fn allows(&self, source: &str, configured: &str) -> bool {
+        self.anywhere || self.from.contains(source) || self.configured && source == configured
+    }
+}
+
+/// Whether the server takes this as the name of a namespace: an RFC 1123 label.
+pub(crate) fn is_namespace_name(text: &str) -> bool {
+    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    (1..=63).contains(&text.len())
+        && text.bytes().all(is_inner)
+        && !text.starts_with('-')
+        && !text.ends_with('-')
+}
+
+/// Whether a namespace belongs to the system.
+pub(crate) fn is_system(namespace: &str) -> bool {
+    namespace.starts_with("kube-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn consent(annotation: Option<&str>, label: Option<&str>) -> Consent {
+        let map = |value: Option<&str>| {
+            value.map(|value| [("sync".to_owned(), value.to_owned())].into_iter().collect())
+        };
+        let meta = ObjectMeta {
+            annotations: map(annotation),
+            labels: map(label),
+            ..ObjectMeta::default()
+        };
+        Consent::of(&meta, "sync")
+    }
+
+    #[test]
+    fn a_namespace_says_from_where_it_takes_copies() {
+        let allowed = |annotation, label| {
+            let consent = consent(annotation, label);
+            ["home", "team-a", "team-b"].map(|source| consent.allows(source, "home"))
+        };
+        for (annotation, label, expected) in [
+            (None, None, [false, false, false]),
+            (Some(""), None, [true, false, false]),
+            (Some("true"), None, [true, false, false]),
+            (None, Some("true"), [true, false, false]),
+            (Some("false"), None, [false, false, false]),
+            (Some("team-a"), None, [false, true, false]),
+            (Some("team-a, team-b"), None, [false, true, true]),
+            (Some("team-a"), Some("team-b"), [false, true, true]),
+            (Some("*"), None, [true, true, true]),
+        ] {
+            assert_eq!(allowed(annotation, label), expected, "{annotation:?} {label:?}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_understood_is_no_consent_and_is_told() {
+        for value in ["team-*", ".*", "team-a,", "Team", "-a", "a/b", "team-a;team-b"] {
+            let consent = consent(Some(value), Some("true"));
+            assert!(!consent.allows("team-a", "home") && !consent.allows("home", "home"));
+            assert!(consent.invalid.expect(value).contains("no namespace's name"));
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! What the parts share: who wants what, what is there, what became of it, and the way into the queue.
+//!
+//! ```text
+//!   follow (watches) ──► Roster, targets ──┐
+//!        └── jobs ──► queue ──► copy ──────┼──► requests
+//!                              account ◄── Ledger
+//! ```
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, OnceLock, atomic::AtomicBool},
+};
+
+use parking_lot::{Mutex, RwLock};
+use windlass::{
+    cache::{Lister, Uid},
+    prelude::{Action, Context, Error, ObjectKey, Reconciler, Request},
+    runtime::Feed,
+    workqueue::Priority,
+};
+
+use crate::{
+    account::Told,
+    api::{SecretSync, SourceKind},
+    figures::Figures,
+    held::Held,
+    identity::{Job, Mark, SyncId},
+    ledger::Ledger,
+    room::Slots,
+    roster::{Affected, Roster, Scope},
+};
+
+/// Copies what should be copied.
+pub(crate) struct Engine {
+    pub(crate) roster: RwLock<Roster>,
+    pub(crate) ledger: Mutex<Ledger>,
+    pub(crate) figures: Figures,
+    /// Set before the first reconcile.
+    pub(crate) listers: OnceLock<Listers>,
+    /// Set before the first change is told.
+    feed: OnceLock<Feed>,
+    pub(crate) slots: Mutex<Slots>,
+    /// Copies that were read and found right although others own fields of them, in the state in which they were.
+    pub(crate) verified: Mutex<HashMap<(SourceKind, ObjectKey), (Uid, u64)>>,
+    /// What was told of each SecretSync.
+    pub(crate) told: Mutex<HashMap<SyncId, Told>>,
+    /// Whether this process is the one that works.
+    pub(crate) leads: AtomicBool,
+}
+
+/// What is read.
+pub(crate) struct Listers {
+    pub(crate) secrets: Lister<Held>,
+    pub(crate) config_maps: Lister<Held>,
+    pub(crate) syncs: Lister<SecretSync>,
+}
+
+impl Listers {
+    /// The copies of a kind.
+    pub(crate) fn held(&self, kind: SourceKind) -> &Lister<Held> {
+        match kind {
+            SourceKind::Secret => &self.secrets,
+            SourceKind::ConfigMap => &self.config_maps,
+        }
+    }
+}
+
+/// Why something is to be done.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// It was there at the start.
+    Initial,
+    /// A source changed.
+    Source,
+    Other,
+}
+
+impl Engine {
+    pub(crate) fn new(scope: Scope, figures: Figures) -> Self {
+        Self {
+            roster: RwLock::new(Roster::new(scope)),
+            ledger: Mutex::new(Ledger::new()),
+            figures,
+            listers: OnceLock::new(),
+            feed: OnceLock::new(),
+            slots: Mutex::default(),
+            verified: Mutex::default(),
+            told: Mutex::default(),
+            leads: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn connect(&self, feed: &Feed) {
+        // There is one feed in the life of a controller.
+        let _ = self.feed.set(feed.clone());
+    }
+
+    pub(crate) fn listers(&self) -> &Listers {
+        self.listers
+            .get()
+            .expect("no reconcile starts before the feed is ready")
+    }
+
+    pub(crate) fn add(&self, job: &Job, priority: Priority) {
+        if let Some(feed) = self.feed.get() {
+            feed.add(job.key(), priority);
+        }
+    }
+
+    /// What takes something away goes first: it overtakes what is still to be spread.
+    pub(crate) fn ask(&self, affected: Vec<Affected>, cause: Cause) {
+        for Affected {
+            sync,
+            namespace,
+            takes_away,
+        } in affected
+        {
+            let is_change = cause == Cause::Source;
+            self.ledger.lock().ask(&sync, &namespace, is_change);
+            let priority = match cause {
+                _ if takes_away => Priority::HIGH,
+                Cause::Initial => Priority::LOW,
+                Cause::Source | Cause::Other => Priority::NORMAL,
+            };
+            self.add(&Job::Copy { sync, namespace }, priority);
+        }
+    }
+
+    /// A SecretSync's finalizer or status may have to be looked at. It goes before copies, of which there are many.
+    pub(crate) fn ask_account(&self, sync: &SyncId) {
+        if let SyncId::Declared { namespace, name } = sync {
+            let job = Job::Account {
+                namespace: Arc::clone(namespace),
+                name: Arc::clone(name),
+            };
+            self.add(&job, Priority::HIGH);
+        }
+    }
+
+    /// Which sync a copy belongs to, if it is one of those that this process looks after.
+    pub(crate) fn owner(&self, kind: SourceKind, name: &str, held: &Held) -> Option<SyncId> {
+        let mark = held.mark.as_deref()?;
+        if let Mark::Annotation { source_namespace } = mark
+            && *source_namespace != self.roster.read().scope.source_namespace
+        {
+            return None;
+        }
+        Some(mark.sync(kind, name))
+    }
+}
+
+/// What the controller runs.
+pub(crate) struct Engineer(pub(crate) Arc<Engine>);
+
+impl Reconciler for Engineer {
+    async fn reconcile(&self, request: Request, ctx: Context) -> Result<Action, Error> {
+        match Job::of(&request.key) {
+            Some(Job::Copy { sync, namespace }) => self.0.copy(&sync, &namespace, &ctx).await,
+            Some(Job::Account { namespace, name }) => self.0.account(&namespace, &name, &ctx).await,
+            Some(Job::Consent { namespace }) => Ok(self.0.consent(&namespace, &ctx)),
+            None => Err(Error::terminal(format!("`{}` is no piece of work", request.key))),
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! Where sources are found: one watch of metadata for each kind, namespace and selector that somebody asks for.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Weak},
+};
+
+use windlass::{
+    cache::{Selection, Uid},
+    kube::api::ObjectMeta,
+};
+
+use crate::{
+    api::{SOURCE, SOURCE_UID, SourceKind},
+    identity::SyncId,
+    slot::Slot,
+};
+
+/// What a room is about.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct RoomKey {
+    pub(crate) kind: SourceKind,
+    pub(crate) namespace: Arc<str>,
+    pub(crate) which: Which,
+}
+
+/// Which objects of a namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Which {
+    All,
+    /// In the server's syntax.
+    Labelled(Arc<str>),
+    Named(Arc<str>),
+}
+
+impl RoomKey {
+    pub(crate) fn selection(&self) -> Selection {
+        let here = Selection::all().namespace(&*self.namespace).metadata_only();
+        match &self.which {
+            Which::All => here,
+            Which::Labelled(selector) => here.labels(&**selector),
+            Which::Named(name) => here.fields(format!("metadata.name={name}")),
+        }
+    }
+}
+
+/// The objects of a room, as far as they are known.
+#[derive(Default)]
+pub(crate) struct Room {
+    /// All that was there at the start is known.
+    pub(crate) is_complete: bool,
+    pub(crate) sources: BTreeMap<Arc<str>, Arc<Source>>,
+    pub(crate) users: BTreeSet<SyncId>,
+}
+
+/// What is kept of an object that may be a source: words of its metadata.
+pub(crate) struct Seen {
+    uid: Arc<str>,
+    version: u64,
+    /// Seconds since 1970.
+    created: i64,
+    annotations: Annotations,
+    /// It is a copy itself.
+    is_copy: bool,
+    /// Where it came from, if it is a copy.
+    way: Option<Arc<str>>,
+}
+
+/// Which of the annotations that matter it has.
+#[derive(Clone, Copy)]
+pub(crate) struct Annotations {
+    /// It asks to be copied.
+    is_annotated: bool,
+    /// It is a service account's token.
+    is_token: bool,
+}
+
+impl Seen {
+    /// `annotation` is the name of the annotation on sources.
+    pub(crate) fn of(metadata: &ObjectMeta, annotation: &str) -> Self {
+        let annotated = |name: &str| metadata.annotations.as_ref().and_then(|all| all.get(name));
+        let created = metadata.creation_timestamp.as_ref();
+        Self {
+            uid: metadata.uid.as_deref().unwrap_or_default().into(),
+            version: metadata
+                .resource_version
+                .as_deref()
+                .and_then(|text| text.parse().ok())
+                .unwrap_or_default(),
+            created: created.map_or(0, |time| time.0.as_second()),
+            annotations: Annotations {
+                is_annotated: annotated(annotation).is_some_and(|value| value != "false"),
+                is_token: annotated("kubernetes.io/service-account.uid").is_some(),
+            },
+            is_copy: metadata
+                .labels
+                .as_ref()
+                .is_some_and(|all| all.contains_key(SOURCE_UID)),
+            way: annotated(SOURCE).map(|way| way.as_str().into()),
+        }
+    }
+}
+
+/// An object that may be copied, in one state.
+pub(crate) struct Source {
+    pub(crate) kind: SourceKind,
+    pub(crate) namespace: Arc<str>,
+    pub(crate) name: Arc<str>,
+    pub(crate) uid: Arc<str>,
+    pub(crate) version: u64,
+    pub(crate) created: i64,
+    pub(crate) is_annotated: bool,
+    pub(crate) is_copy: bool,
+    is_token: bool,
+    way: Option<Arc<str>>,
+    /// Its content, once somebody needed it.
+    pub(crate) slot: Arc<Slot>,
+}
+
+impl Source {
+    pub(crate) fn new(room: &RoomKey, name: &str, seen: &Seen, slots: &mut Slots) -> Self {
+        Self {
+            kind: room.kind,
+            namespace: Arc::clone(&room.namespace),
+            name: name.into(),
+            uid: Arc::clone(&seen.uid),
+            version: seen.version,
+            created: seen.created,
+            is_annotated: seen.annotations.is_annotated,
+            is_copy: seen.is_copy,
+            is_token: seen.annotations.is_token,
+            way: seen.way.clone(),
+            slot: slots.of(&seen.uid),
+        }
+    }
+
+    /// Whether it is known that it is never copied: by its name, its metadata, or because its type was seen.
+    pub(crate) fn is_excluded(&self) -> bool {
+        let is_named_so = self.name.starts_with("sh.helm.release.v1.");
+        self.kind == SourceKind::Secret && (self.is_token || is_named_so || self.slot.is_excluded())
+    }
+
+    /// The way that a copy of it has come: itself, and where it came from, nearest first.
+    pub(crate) fn way(&self) -> String {
+        let itself = format!("{}/{}", self.namespace, self.name);
+        match self.way.as_ref().filter(|_| self.is_copy) {
+            Some(earlier) => format!("{itself},{earlier}"),
+            None => itself,
+        }
+    }
+
+    /// Whether a copy in this namespace would lead back to where it came from.
+    pub(crate) fn has_come_through(&self, namespace: &str) -> bool {
+        self.way().split(',').any(|place| {
+            place
+                .split_once('/')
+                .is_some_and(|(found, name)| found == namespace && name == &*self.name)
+        })
+    }
+}
+
+/// Types of Secrets that belong to one cluster, one account or one tool, and are never copied.
+pub(crate) fn is_excluded_type(secret_type: &str) -> bool {
+    matches!(
+        secret_type,
+        "kubernetes.io/service-account-token" | "bootstrap.kubernetes.io/token" | "helm.sh/release.v1"
+    )
+}
+
+/// One place for the content of each source, however many rooms it is in.
+#[derive(Default)]
+pub(crate) struct Slots(std::collections::HashMap<Uid, Weak<Slot>>);
+
+impl Slots {
+    fn of(&mut self, uid: &str) -> Arc<Slot> {
+        if self.0.len() == self.0.capacity() {
+            self.0.retain(|_, slot| slot.strong_count() > 0);
+        }
+        let known = self.0.entry(Uid::from(uid)).or_default();
+        known.upgrade().unwrap_or_else(|| {
+            let slot = Arc::new(Slot::default());
+            *known = Arc::downgrade(&slot);
+            slot
+        })
+    }
+}

@@ -1,0 +1,197 @@
+//! Requests whose bodies are zeroed: the few that read and write content.
+
+use bytes::Bytes;
+use http::{Method, Request, StatusCode, header};
+use http_body_util::BodyExt;
+use windlass::{
+    kube::{
+        self,
+        client::{Body, Client},
+        core::{Status, response::reason},
+    },
+    prelude::json,
+};
+
+use crate::{
+    api::SourceKind,
+    content::{Content, Wiped},
+    grip::FIELD_MANAGER,
+};
+
+/// Asks for metadata alone, so that a write's answer does not bring its content back.
+const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+
+/// Why a request did not do what it should.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// The server said no.
+    #[error("{}", told(.0))]
+    Server(Box<Status>),
+    /// It did not get there, or nobody understood the answer.
+    #[error("{0}")]
+    Other(String),
+}
+
+fn told(status: &Status) -> String {
+    format!("the server answers {}: {}", status.code, status.message)
+}
+
+impl Failure {
+    fn is(&self, code: StatusCode) -> bool {
+        matches!(self, Self::Server(status) if status.code == code.as_u16())
+    }
+
+    /// Something of that name is there already.
+    pub(crate) fn is_already_there(&self) -> bool {
+        matches!(self, Self::Server(status) if status.reason == reason::ALREADY_EXISTS)
+    }
+
+    /// Somebody else was faster.
+    pub(crate) fn is_outdated(&self) -> bool {
+        self.is(StatusCode::CONFLICT) && !self.is_already_there()
+    }
+
+    pub(crate) fn is_not_found(&self) -> bool {
+        self.is(StatusCode::NOT_FOUND)
+    }
+
+    /// The namespace is on its way out.
+    pub(crate) fn is_terminating(&self) -> bool {
+        let Self::Server(status) = self else {
+            return false;
+        };
+        let causes = status.details.iter().flat_map(|details| &details.causes);
+        self.is(StatusCode::FORBIDDEN)
+            && causes
+                .into_iter()
+                .any(|cause| cause.reason == "NamespaceTerminating")
+    }
+
+    /// In one word.
+    pub(crate) fn reason(&self) -> &str {
+        match self {
+            Self::Server(status) if !status.reason.is_empty() => &status.reason,
+            Self::Server(_) => "ServerError",
+            Self::Other(_) => "RequestFailed",
+        }
+    }
+}
+
+fn path(kind: SourceKind, namespace: &str, name: Option<&str>) -> String {
+    let collection = format!("/api/v1/namespaces/{namespace}/{}", kind.plural());
+    name.map_or(collection.clone(), |name| format!("{collection}/{name}"))
+}
+
+/// The whole object; `None` if it is not there.
+pub(crate) async fn get(
+    client: &Client,
+    kind: SourceKind,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<Content>, Failure> {
+    let request = Request::get(path(kind, namespace, Some(name)))
+        .header(header::ACCEPT, "application/json")
+        .body(Body::empty());
+    match answer(client, request).await {
+        Ok(answer) => Content::read(&answer).map(Some).map_err(Failure::Other),
+        Err(failure) if failure.is_not_found() => Ok(None),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// Whether there is such an object.
+pub(crate) async fn exists(
+    client: &Client,
+    kind: SourceKind,
+    namespace: &str,
+    name: &str,
+) -> Result<bool, Failure> {
+    let request = Request::get(path(kind, namespace, Some(name)))
+        .header(header::ACCEPT, METADATA)
+        .body(Body::empty());
+    match answer(client, request).await {
+        Ok(_) => Ok(true),
+        Err(failure) if failure.is_not_found() => Ok(false),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// Creates an object; one that is there already is an error.
+pub(crate) async fn create(
+    client: &Client,
+    kind: SourceKind,
+    namespace: &str,
+    body: Bytes,
+) -> Result<(), Failure> {
+    let path = path(kind, namespace, None);
+    write(client, Method::POST, &path, body).await
+}
+
+/// Replaces an object, if it is still the version that the body names.
+pub(crate) async fn replace(
+    client: &Client,
+    kind: SourceKind,
+    namespace: &str,
+    name: &str,
+    body: Bytes,
+) -> Result<(), Failure> {
+    let path = path(kind, namespace, Some(name));
+    write(client, Method::PUT, &path, body).await
+}
+
+async fn write(client: &Client, method: Method, path: &str, body: Bytes) -> Result<(), Failure> {
+    let request = Request::builder()
+        .method(method)
+        .uri(format!("{path}?fieldManager={FIELD_MANAGER}"))
+        .header(header::ACCEPT, METADATA)
+        .header(header::CONTENT_TYPE, "application/json")
+        .body(Body::from(body));
+    answer(client, request).await.map(drop)
+}
+
+/// Deletes this very object. One that is gone, or is another one now, is no error: it is not there any more.
+pub(crate) async fn delete(
+    client: &Client,
+    kind: SourceKind,
+    namespace: &str,
+    name: &str,
+    uid: &str,
+) -> Result<(), Failure> {
+    let options = json!({
+        "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": { "uid": uid },
+    });
+    let request = Request::delete(path(kind, namespace, Some(name)))
+        .header(header::ACCEPT, METADATA)
+        .header(header::CONTENT_TYPE, "application/json")
+        .body(Body::from(options.to_string().into_bytes()));
+    match answer(client, request).await {
+        Err(failure) if !failure.is_not_found() && !failure.is_outdated() => Err(failure),
+        _ => Ok(()),
+    }
+}
+
+/// Sends a request, and takes the answer into a buffer that is zeroed.
+async fn answer(client: &Client, request: Result<Request<Body>, http::Error>) -> Result<Wiped, Failure> {
+    let failed = |error: kube::Error| Failure::Other(error.to_string());
+    let request = request.map_err(|error| Failure::Other(error.to_string()))?;
+    let response = client.send(request).await.map_err(failed)?;
+    let (parts, mut body) = response.into_parts();
+    let length = parts.headers.get(header::CONTENT_LENGTH);
+    let length = length.and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+    // No more is taken on trust than an object can have.
+    let mut answer = Wiped::with_capacity(length.unwrap_or(4096).min(4 << 20));
+    while let Some(frame) = body.frame().await {
+        if let Ok(part) = frame.map_err(failed)?.into_data() {
+            answer.absorb(part);
+        }
+    }
+    if parts.status.is_success() {
+        return Ok(answer);
+    }
+    let status = serde_json::from_slice::<Status>(answer.as_slice()).unwrap_or_else(|_| {
+        let reason = parts.status.canonical_reason().unwrap_or("unknown");
+        // What it says instead is not repeated: nobody knows what it is.
+        Status::failure("an answer that is no Status", reason).with_code(parts.status.as_u16())
+    });
+    Err(Failure::Server(Box::new(status)))
+}

@@ -1,0 +1,272 @@
+//! The program as a stranger meets it: what it says of itself, what it serves, and what it never says.
+
+use std::{net::TcpListener, process::Stdio, time::Duration};
+
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    process::Command,
+    time::{sleep, timeout},
+};
+use windlass::{
+    cache::{Cache, ObjectKey, Selection},
+    k8s_openapi::api::{
+        core::v1::{Namespace, Secret},
+        rbac::v1::ClusterRole,
+    },
+    kube::{Api, api::PostParams},
+    prelude::*,
+    runtime::{Install, Writer},
+};
+use windlass_cluster::Cluster;
+use windlass_secretsync::{SecretSync, api::SYNC};
+use windlass_suite::{DEADLINE, output, program};
+
+/// In every value, as it is and in base64.
+const CANARY: &str = "c4n4ryc4n4ry";
+const CANARY64: &str = "YzRuNHJ5YzRuNHJ5";
+
+fn secretsync(arguments: &[&str]) -> Command {
+    program(env!("CARGO_BIN_EXE_secretsync"), arguments)
+}
+
+#[tokio::test]
+async fn its_help_tells_every_flag_and_its_default() {
+    let (code, help, _) = output(secretsync(&["--help"])).await;
+    assert_eq!(code, Some(0));
+    for said in [
+        "Copies Secrets and ConfigMaps",
+        "Usage: secretsync [OPTIONS]",
+        "--source-namespace <NAMESPACE>",
+        "[default: secretsync]",
+        "--annotation <NAME>",
+        "[default: secretsync.windlass.dev/sync]",
+        "--allow-namespace <NAMESPACE>",
+        "--writers <N>",
+        "--stall-after <SECONDS>",
+        "--leader-elect",
+        "--install",
+    ] {
+        assert!(help.contains(said), "`{said}` in:\n{help}");
+    }
+    assert!(!help.contains("windlass_"), "for people:\n{help}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn flags_that_cannot_be_meant_are_told_in_one_line() {
+    let stage = Stage::new().await;
+    for (flags, said) in [
+        (["--source-namespace", "No Namespace"], "--source-namespace"),
+        (["--annotation", "no annotation!"], "--annotation"),
+        (["--allow-namespace", "A B"], "--allow-namespace"),
+    ] {
+        let mut all = vec!["--kubeconfig", &stage.kubeconfig, "--no-listen"];
+        all.extend(flags);
+        let (code, _, error) = output(secretsync(&all)).await;
+        assert_ne!(code, Some(0), "{error}");
+        assert!(error.contains(said) && !error.contains("panicked"), "{error}");
+    }
+}
+
+/// From nothing to a copy, at its most talkative; and then everything that it said and serves.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_value_is_printed_logged_or_served() {
+    let stage = Stage::new().await;
+    let port = free_port();
+    let address = format!("127.0.0.1:{port}");
+    let process = secretsync(&[
+        "--kubeconfig",
+        &stage.kubeconfig,
+        "--install",
+        "--listen",
+        &address,
+        "--log-level",
+        "trace",
+    ])
+    .spawn()
+    .expect("it starts");
+    let id = process.id().expect("it runs").to_string();
+    // Somebody has to listen, or it would wait with what it says.
+    let said = tokio::spawn(process.wait_with_output());
+    let installed = Install::new([SecretSync::crd()]);
+    let installer = Writer::new(stage.cluster.client(), "test");
+    installed.run(&installer).await.expect("it is installed");
+    stage.spread().await;
+    let mut pages = Vec::new();
+    for path in [
+        "/metrics",
+        "/debug/controllers",
+        "/debug/caches",
+        "/healthz?verbose",
+        "/readyz?verbose",
+    ] {
+        pages.push((path, get(&address, path).await));
+    }
+    let metrics = &pages[0].1;
+    for name in [
+        "secretsync_lag_seconds_bucket",
+        "secretsync_targets{",
+        "secretsync_conflicts_total",
+        "secretsync_writes_total{",
+    ] {
+        assert!(metrics.contains(name), "`{name}` in:\n{metrics}");
+    }
+    assert!(pages[3].1.contains("secretsync-stall"), "{}", pages[3].1);
+    let sent = Command::new("kill").args(["-s", "TERM", &id]).status().await;
+    assert!(sent.expect("there is a `kill`").success());
+    let ended = timeout(DEADLINE, said).await.expect("it ends");
+    let ended = ended.expect("it was waited for").expect("it was ours");
+    assert_eq!(ended.status.code(), Some(0));
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (printed, logged) = (text(&ended.stdout), text(&ended.stderr));
+    assert!(logged.contains("TRACE"), "it is talkative: {logged}");
+    pages.extend([("standard output", printed), ("standard error", logged)]);
+    for (what, text) in pages {
+        let leak = [CANARY, CANARY64]
+            .into_iter()
+            .find_map(|canary| text.find(canary));
+        if let Some(at) = leak {
+            panic!(
+                "{what}: {}",
+                &text[at.saturating_sub(200)..(at + 40).min(text.len())]
+            );
+        }
+    }
+}
+
+/// It may look and not write: after a while its health says so, and with the right to write it is well again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stall_is_told_by_its_health() {
+    let stage = Stage::new().await;
+    Install::new([SecretSync::crd()])
+        .apply()
+        .run(&Writer::new(stage.cluster.client(), "test"))
+        .await
+        .expect("it is installed");
+    let role = |name: &str, verbs: &[&str]| -> ClusterRole {
+        let rule = json!({ "apiGroups": ["*"], "resources": ["*"], "verbs": verbs });
+        from_value(json!({ "metadata": { "name": name }, "rules": [rule] })).expect("a role")
+    };
+    let user = stage.cluster.user("robot", [""; 0]).await.expect("a user");
+    let user = user
+        .with_cluster_role(&role("looks", &["get", "list", "watch"]))
+        .await
+        .expect("a role");
+    let kubeconfig = user
+        .kubeconfig()
+        .expect("a file")
+        .to_str()
+        .expect("text")
+        .to_owned();
+    let address = format!("127.0.0.1:{}", free_port());
+    let flags = [
+        "--kubeconfig",
+        &kubeconfig,
+        "--listen",
+        &address,
+        "--stall-after",
+        "1",
+    ];
+    let process = secretsync(&flags)
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("it starts");
+    stage.create_source().await;
+    until(&address, |health| {
+        health.contains("secretsync-stall") && health.contains("500")
+    })
+    .await;
+    user.with_cluster_role(&role("writes", &["create", "update", "patch", "delete"]))
+        .await
+        .expect("a role");
+    until(&address, |health| health.contains("200 OK")).await;
+    stage.copied().await;
+    drop(process);
+}
+
+struct Stage {
+    cluster: Cluster,
+    kubeconfig: String,
+}
+
+impl Stage {
+    async fn new() -> Self {
+        let cluster = Cluster::embedded().start().await.expect("a cluster");
+        let kubeconfig = cluster.kubeconfig().expect("a file");
+        let kubeconfig = kubeconfig.to_str().expect("text").to_owned();
+        let stage = Self { cluster, kubeconfig };
+        let namespaces = Api::<Namespace>::all(stage.cluster.client());
+        for (name, annotations) in [("secretsync", json!({})), ("asks", json!({ SYNC: "true" }))] {
+            let namespace = json!({ "metadata": { "name": name, "annotations": annotations } });
+            let namespace = from_value(namespace).expect("a namespace");
+            let created = namespaces.create(&PostParams::default(), &namespace).await;
+            created.expect("created");
+        }
+        stage
+    }
+
+    async fn create_source(&self) {
+        let source: Secret = from_value(json!({
+            "metadata": { "name": "token", "annotations": { SYNC: "" } },
+            "stringData": { "password": CANARY },
+        }))
+        .expect("a Secret");
+        let home = Api::namespaced(self.cluster.client(), "secretsync");
+        let created = home.create(&PostParams::default(), &source).await;
+        created.expect("created");
+    }
+
+    async fn copied(&self) {
+        let copies = Cache::<Secret>::start(self.cluster.client(), &Selection::all().namespace("asks"));
+        let lister = copies.synced(DEADLINE).await.expect("a list");
+        let mut changes = lister.subscribe();
+        let key = ObjectKey::namespaced("asks", "token");
+        let there = async {
+            while lister.get(&key).is_none() {
+                changes.next().await;
+            }
+        };
+        timeout(DEADLINE, there).await.expect("a copy");
+    }
+
+    async fn spread(&self) {
+        self.create_source().await;
+        self.copied().await;
+    }
+}
+
+fn free_port() -> u16 {
+    let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    free.local_addr().expect("an address").port()
+}
+
+/// What is served, with its head; empty while nobody serves.
+async fn get(address: &str, path: &str) -> String {
+    let Ok(mut connection) = TcpStream::connect(address).await else {
+        return String::new();
+    };
+    let request = format!("GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n");
+    let mut answer = String::new();
+    if connection.write_all(request.as_bytes()).await.is_ok() {
+        // Who ends in the middle has said nothing.
+        let _ = connection.read_to_string(&mut answer).await;
+    }
+    answer
+}
+
+/// Asks for its health until this holds.
+async fn until(address: &str, holds: impl Fn(&str) -> bool) {
+    let mut last = String::new();
+    let asking = async {
+        loop {
+            last = get(address, "/healthz?verbose").await;
+            if holds(&last) {
+                return;
+            }
+            // Another process: there is nothing to wait on but time.
+            sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let held = timeout(2 * DEADLINE, asking).await;
+    assert!(held.is_ok(), "its health is: {last}");
+}

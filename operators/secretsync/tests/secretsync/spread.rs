@@ -1,0 +1,301 @@
+//! What is copied where, by either front end, and what a copy looks like.
+
+use windlass::{
+    k8s_openapi::api::core::v1::{ConfigMap, Secret},
+    prelude::*,
+};
+use windlass_secretsync::{
+    SecretSync,
+    api::{FINALIZER, SOURCE, SOURCE_UID, SYNC},
+};
+use windlass_suite::Context as Case;
+
+use crate::world::{HOME, World, condition, consent, secret, value_of};
+
+/// The seed's way: an annotation on the Secret, and one on each namespace.
+pub(crate) async fn an_annotated_secret_is_copied_to_the_namespaces_that_ask(
+    case: Case,
+) -> anyhow::Result<()> {
+    let world = World::new(&case).await?;
+    world.consenting(&["asks"]).await?;
+    let labelled = json!({ "labels": { SYNC: "true" } });
+    world.namespace("asks-by-label", labelled).await?;
+    world.namespace("silent", json!({})).await?;
+    world.within(HOME).create(secret("unmarked", "1")).await?;
+    let source = world.source("token", "1").await?;
+    let running = world.start().await?;
+    for namespace in ["asks", "asks-by-label"] {
+        let copy = world.copied(namespace, "token", "1").await?;
+        assert_eq!(copy.labels().get(SOURCE_UID), source.metadata.uid.as_ref());
+        assert_eq!(
+            copy.annotations().get(SOURCE).map(String::as_str),
+            Some("secretsync/token")
+        );
+        assert!(!copy.annotations().contains_key(SYNC), "a copy is no source");
+    }
+    // The source changes, and a namespace comes.
+    let changed = json!({ "data": secret("token", "2").data });
+    world.within(HOME).patch::<Secret>("token", changed).await?;
+    world.consenting(&["late"]).await?;
+    world
+        .soon("all of it", async {
+            for namespace in ["asks", "asks-by-label", "late"] {
+                world.copied(namespace, "token", "2").await?;
+            }
+            Ok(())
+        })
+        .await?;
+    world.settle().await;
+    assert_eq!(world.names::<Secret>("silent").await?, [""; 0]);
+    assert_eq!(world.names::<Secret>("asks").await?, ["token"]);
+    assert_eq!(world.names::<Secret>(HOME).await?, ["token", "unmarked"]);
+    assert_eq!(world.events().await?, [], "there is nothing to complain of");
+    running.stop().await
+}
+
+pub(crate) async fn config_maps_go_the_same_way(case: Case) -> anyhow::Result<()> {
+    let world = World::new(&case).await?;
+    world.consenting(&["asks"]).await?;
+    world.namespace("named", consent("team-a")).await?;
+    world.namespace("team-a", json!({})).await?;
+    let config = |name: &str, text: &str| -> anyhow::Result<ConfigMap> {
+        Ok(from_value(json!({
+            "metadata": { "name": name, "annotations": { SYNC: "" }, "labels": { "shared": "yes" } },
+            "data": { "text": text }, "binaryData": { "bytes": "AAEC" },
+        }))?)
+    };
+    let running = world.start().await?;
+    world.within(HOME).create(config("settings", "1")?).await?;
+    world.within("team-a").create(config("mine", "1")?).await?;
+    let shared = json!({ "kind": "ConfigMap", "secretSelector": { "matchLabels": { "shared": "yes" } } });
+    world.sync("team-a", "configs", shared).await?;
+    let holds = |text: &'static str| {
+        move |copy: &ConfigMap| {
+            copy.data
+                .as_ref()
+                .and_then(|data| data.get("text"))
+                .map(String::as_str)
+                == Some(text)
+        }
+    };
+    for (namespace, name) in [("asks", "settings"), ("named", "mine")] {
+        let copy = world
+            .within(namespace)
+            .wait_for::<ConfigMap>(name, holds("1"))
+            .await?;
+        let bytes = &copy.binary_data.as_ref().expect("bytes")["bytes"];
+        assert_eq!(bytes.0, [0, 1, 2]);
+    }
+    for (home, namespace, name) in [(HOME, "asks", "settings"), ("team-a", "named", "mine")] {
+        let changed = json!({ "data": { "text": "2" } });
+        world.within(home).patch::<ConfigMap>(name, changed).await?;
+        world
+            .within(namespace)
+            .wait_for::<ConfigMap>(name, holds("2"))
+            .await?;
+        // A drift in either of the two places for data.
+        let drift = json!({ "binaryData": { "more": "AAEC" } });
+        world.within(namespace).patch::<ConfigMap>(name, drift).await?;
+        let repaired = |copy: &ConfigMap| copy.binary_data.as_ref().is_some_and(|data| data.len() == 1);
+        world
+            .within(namespace)
+            .wait_for::<ConfigMap>(name, repaired)
+            .await?;
+    }
+    world.within(HOME).delete::<ConfigMap>("settings").await?;
+    world.within("asks").wait_gone::<ConfigMap>("settings").await?;
+    running.stop().await
+}
+
+/// What a SecretSync selects, what it takes of it, and what it says of itself.
+pub(crate) async fn a_secret_sync_copies_what_it_selects_and_says_how_far_it_is(
+    case: Case,
+) -> anyhow::Result<()> {
+    let world = World::new(&case).await?;
+    world.namespace("team-a", json!({})).await?;
+    for (name, tier) in [("web", "front"), ("api", "back"), ("db", "back")] {
+        let mut metadata = consent("team-a");
+        metadata["labels"] = json!({ "tier": tier });
+        world.namespace(name, metadata).await?;
+    }
+    let mut labelled = secret("token", "1");
+    labelled.metadata = from_value(json!({
+        "name": "token",
+        "labels": { "shared": "yes", "team": "a", "argocd.argoproj.io/instance": "app", "helm.sh/chart": "x",
+                    "app.kubernetes.io/managed-by": "Helm", "private": "p" },
+        "annotations": { "note": "n", "kubectl.kubernetes.io/last-applied-configuration": "{}",
+                         "meta.helm.sh/release-name": "r", "secret-note": "s" },
+        "ownerReferences": [{ "apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "0e8d2a3f-0000-4000-8000-000000000000" }],
+        "finalizers": ["example.com/hold"],
+    }))?;
+    let data = labelled.data.get_or_insert_default();
+    for key in ["tls.key", "internal"] {
+        data.insert(key.to_owned(), windlass::k8s_openapi::ByteString(value_of(key)));
+    }
+    world.within("team-a").create(labelled).await?;
+    world.within("team-a").create(secret("by-name", "1")).await?;
+    world.within("team-a").create(secret("neither", "1")).await?;
+    let spec = json!({
+        "secretSelector": { "matchExpressions": [{ "key": "shared", "operator": "In", "values": ["yes", "sure"] }] },
+        "names": ["by-name"],
+        "namespaceSelector": { "matchLabels": { "tier": "back" } },
+        "keys": { "include": ["pass*", "tls.key"], "exclude": ["tls.*"] },
+        "metadata": { "labels": { "exclude": ["private"] }, "annotations": { "include": ["note"] } },
+    });
+    let running = world.start().await?;
+    world.sync("team-a", "shared", spec).await?;
+    for namespace in ["api", "db"] {
+        let copy = world.copied(namespace, "token", "1").await?;
+        world.copied(namespace, "by-name", "1").await?;
+        let labels = copy.labels().keys().map(String::as_str).collect::<Vec<_>>();
+        assert_eq!(labels, [SOURCE_UID, "shared", "team"]);
+        let foreign = copy
+            .annotations()
+            .keys()
+            .filter(|name| !name.starts_with("secretsync.windlass.dev/"));
+        assert_eq!(foreign.collect::<Vec<_>>(), ["note"]);
+        assert_eq!(copy.owner_references(), []);
+        assert_eq!(copy.finalizers(), [""; 0]);
+    }
+    let sync = world
+        .says("team-a", "shared", |status| {
+            status.synced == 4 && condition(status, "Ready", "True")
+        })
+        .await?;
+    let status = sync.status.clone().unwrap_or_default();
+    assert_eq!(status.observed_generation, sync.metadata.generation);
+    assert_eq!(
+        (status.matched, status.namespaces, status.targets),
+        (2, 2, 4),
+        "{status:?}"
+    );
+    assert_eq!((status.failed, status.conflicts), (0, 0));
+    assert_eq!(status.failures, []);
+    assert!(!condition(&status, "Conflict", "True"));
+    assert_eq!(sync.finalizers(), [FINALIZER]);
+    // Labels of the source follow.
+    let relabelled = json!({ "metadata": { "labels": { "team": "b" } } });
+    world
+        .within("team-a")
+        .patch::<Secret>("token", relabelled)
+        .await?;
+    let follows = |copy: &Secret| copy.labels().get("team").map(String::as_str) == Some("b");
+    world.within("db").wait_for::<Secret>("token", follows).await?;
+    world.settle().await;
+    assert_eq!(world.names::<Secret>("web").await?, [""; 0]);
+    assert_eq!(world.names::<Secret>("db").await?, ["by-name", "token"]);
+    running.stop().await
+}
+
+/// Neither copies nor cleans up.
+pub(crate) async fn a_paused_sync_does_nothing_until_it_goes_on(case: Case) -> anyhow::Result<()> {
+    let world = World::new(&case).await?;
+    world.namespace("team-a", json!({})).await?;
+    world.namespace("asks", consent("team-a")).await?;
+    world.within("team-a").create(secret("token", "1")).await?;
+    let running = world.start().await?;
+    let spec = json!({ "names": ["token"], "paused": true });
+    world.sync("team-a", "shared", spec).await?;
+    world.settle().await;
+    assert_eq!(world.copying(), [""; 0]);
+    let pause = async |paused: bool| {
+        let spec = json!({ "spec": { "paused": paused } });
+        world.within("team-a").patch::<SecretSync>("shared", spec).await
+    };
+    pause(false).await?;
+    world.copied("asks", "token", "1").await?;
+    pause(true).await?;
+    world.settle().await;
+    world.wire().forget();
+    let changed = json!({ "data": secret("token", "2").data });
+    world.within("team-a").patch::<Secret>("token", changed).await?;
+    world.patch_namespace("asks", consent("nobody")).await?;
+    world.settle().await;
+    assert_eq!(world.copying(), [""; 0]);
+    world.copied("asks", "token", "1").await?;
+    // It goes on with what is the case by then.
+    pause(false).await?;
+    world.within("asks").wait_gone::<Secret>("token").await?;
+    world.patch_namespace("asks", consent("team-a")).await?;
+    world.copied("asks", "token", "2").await?;
+    running.stop().await
+}
+
+/// What is in the way becomes a copy only if the sync says so, and then only what the policy allows.
+pub(crate) async fn an_object_is_adopted_only_as_the_policy_allows(case: Case) -> anyhow::Result<()> {
+    let world = World::new(&case).await?;
+    world.namespace("team-a", json!({})).await?;
+    for namespace in ["same", "other"] {
+        world.namespace(namespace, consent("team-a")).await?;
+    }
+    world.within("team-a").create(secret("token", "1")).await?;
+    world.within("same").create(secret("token", "1")).await?;
+    world.within("other").create(secret("token", "own")).await?;
+    let before = [
+        world.bytes("same", "token").await?,
+        world.bytes("other", "token").await?,
+    ];
+    let running = world.start().await?;
+    world
+        .sync("team-a", "shared", json!({ "names": ["token"] }))
+        .await?;
+    world
+        .says("team-a", "shared", |status| status.conflicts == 2)
+        .await?;
+    world.settle().await;
+    assert_eq!(world.bytes("same", "token").await?, before[0]);
+    assert_eq!(world.bytes("other", "token").await?, before[1]);
+    let adopt = async |policy: &str| {
+        let spec = json!({ "spec": { "adoptionPolicy": policy } });
+        world.within("team-a").patch::<SecretSync>("shared", spec).await
+    };
+    adopt("IfIdentical").await?;
+    let is_ours = |copy: &Secret| copy.labels().contains_key(SOURCE_UID);
+    world.within("same").wait_for::<Secret>("token", is_ours).await?;
+    world
+        .says("team-a", "shared", |status| {
+            status.conflicts == 1 && status.synced == 1
+        })
+        .await?;
+    world.settle().await;
+    assert_eq!(world.bytes("other", "token").await?, before[1]);
+    adopt("Always").await?;
+    let adopted = world.copied("other", "token", "1").await?;
+    assert!(is_ours(&adopted));
+    world
+        .says("team-a", "shared", |status| {
+            status.conflicts == 0 && status.synced == 2
+        })
+        .await?;
+    running.stop().await
+}
+
+/// With `Orphan` the copies stay, as plain objects that nobody will ever touch again.
+pub(crate) async fn orphans_stay_and_lose_our_marks(case: Case) -> anyhow::Result<()> {
+    let world = World::new(&case).await?;
+    world.namespace("team-a", json!({})).await?;
+    for namespace in ["b", "c"] {
+        world.namespace(namespace, consent("team-a")).await?;
+    }
+    world.within("team-a").create(secret("token", "1")).await?;
+    let running = world.start().await?;
+    let spec = json!({ "names": ["token"], "deletionPolicy": "Orphan" });
+    world.sync("team-a", "shared", spec).await?;
+    for namespace in ["b", "c"] {
+        world.copied(namespace, "token", "1").await?;
+    }
+    world.settle().await;
+    world.within("team-a").delete::<SecretSync>("shared").await?;
+    world.within("team-a").wait_gone::<SecretSync>("shared").await?;
+    for namespace in ["b", "c"] {
+        let left = world.copied(namespace, "token", "1").await?;
+        let marks = left.labels().keys().chain(left.annotations().keys());
+        let ours: Vec<_> = marks.filter(|name| name.contains("secretsync")).collect();
+        assert_eq!(ours, [""; 0]);
+    }
+    let before = world.bytes("b", "token").await?;
+    world.within("team-a").delete::<Secret>("token").await?;
+    world.settle().await;
+    assert_eq!(world.bytes("b", "token").await?, before);
+    running.stop().await
+}
