@@ -1,6 +1,7 @@
 //! What the controller can be told on the command line, as one group of flags.
 
 use clap::Args;
+use windlass::prelude::ObjectKey;
 
 use crate::state::{Names, PREFIX};
 
@@ -19,9 +20,14 @@ pub struct Arguments {
     )]
     pub prefix: String,
 
-    /// The node that this process runs on, which is rebooted last of all [env: NODE_NAME]
+    /// The node that this process runs on, which is rebooted last of all [default: what the variable `NODE_NAME` says]
     #[arg(long = "own-node", value_name = "NAME", help_heading = "Reboots")]
     pub own_node: Option<String>,
+
+    /// The pod in which this process runs, which is not evicted and goes down with its node
+    /// [default: what the variables `POD_NAMESPACE` and `POD_NAME` say]
+    #[arg(long = "own-pod", value_name = "NAMESPACE/NAME", value_parser = pod, help_heading = "Reboots")]
+    pub own_pod: Option<ObjectKey>,
 
     /// Is the agent of every node as well, on a cluster whose nodes are all simulated; implies --install
     #[arg(long = "simulated-agents", help_heading = "Reboots")]
@@ -33,8 +39,27 @@ impl Default for Arguments {
         Self {
             prefix: PREFIX.to_owned(),
             own_node: None,
+            own_pod: None,
             simulated_agents: false,
         }
+    }
+}
+
+/// The pod in which this process runs, as its manifest says.
+pub(crate) fn own_pod() -> Option<ObjectKey> {
+    let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    Some(ObjectKey::namespaced(
+        variable("POD_NAMESPACE")?,
+        variable("POD_NAME")?,
+    ))
+}
+
+fn pod(text: &str) -> Result<ObjectKey, String> {
+    match text.split_once('/') {
+        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() => {
+            Ok(ObjectKey::namespaced(namespace, name))
+        }
+        _ => Err("a pod is a namespace and a name, as in `kube-system/reboot-0`".to_owned()),
     }
 }
 

@@ -95,8 +95,8 @@ impl<'a> Roll<'a> {
             let waits = self.slot(node).is_some() && !node.is_active();
             (node.is_active() || waits) && node.phase() != Some(Phase::Failed)
         };
-        let busy = self.nodes.values().copied().filter(on_the_way);
-        self.pick(self.candidates(), self.unavailable(), busy.collect())
+        let busy: Vec<_> = self.nodes.values().copied().filter(on_the_way).collect();
+        self.pick(self.candidates(), self.unavailable(), &busy)
     }
 
     /// What would be rebooted together with what, if all went well and nothing else was asked for.
@@ -108,7 +108,7 @@ impl<'a> Roll<'a> {
         order::sort(&mut waiting, &self.spec.order, self.own);
         let mut plan = Vec::new();
         for batch in 1.. {
-            let picked = self.pick(waiting.clone(), unready.clone(), Vec::new())?;
+            let picked = self.pick(waiting.clone(), unready.clone(), &[])?;
             if picked.is_empty() || plan.len() >= MOST_PLANNED {
                 break;
             }
@@ -126,11 +126,11 @@ impl<'a> Roll<'a> {
         &self,
         candidates: Vec<&'a NodeView>,
         mut unavailable: BTreeSet<&'a str>,
-        busy: Vec<&'a NodeView>,
+        busy: &[&'a NodeView],
     ) -> Result<Vec<&'a NodeView>, InvalidLimit> {
         let max = self.max()?;
         let rank = |node: &NodeView| Rank::of(node, &self.spec.order, self.own);
-        let waiting = candidates.iter().chain(&busy).map(|node| rank(node));
+        let waiting = candidates.iter().chain(busy).map(|node| rank(node));
         let lowest = waiting.min();
         let mut picked = Vec::new();
         for node in candidates {
@@ -185,6 +185,15 @@ pub fn is_spent(grant: &Grant, node: Option<&NodeView>) -> bool {
     node.is_idle() || let_go
 }
 
+/// Whether the limits of a policy are limits.
+pub fn check(spec: &RebootPolicySpec) -> Result<(), InvalidLimit> {
+    limit("maxUnavailable", spec.max_unavailable.as_ref(), 1)?;
+    let place = spec.per_topology.as_ref();
+    let place = place.and_then(|place| place.max_unavailable.as_ref());
+    limit("perTopology.maxUnavailable", place, 1)?;
+    Ok(())
+}
+
 fn limit(field: &'static str, value: Option<&IntOrString>, total: usize) -> Result<usize, InvalidLimit> {
     let invalid = |text: &str| InvalidLimit {
         field,
@@ -200,6 +209,159 @@ fn limit(field: &'static str, value: Option<&IntOrString>, total: usize) -> Resu
             let percent = percent.filter(|percent| *percent <= 100);
             let percent = percent.ok_or_else(|| invalid(text))?;
             Ok((total * usize::from(percent) / 100).max(1))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass::k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+    use super::*;
+    use crate::api::PerTopology;
+
+    fn node(name: &str) -> NodeView {
+        NodeView {
+            name: name.to_owned(),
+            uid: name.to_owned(),
+            ready: true,
+            needed: Some(String::new()),
+            ..NodeView::default()
+        }
+    }
+
+    fn next(
+        nodes: &[NodeView],
+        granted: &[Grant],
+        spec: &RebootPolicySpec,
+        own: Option<&str>,
+    ) -> Vec<String> {
+        let roll = Roll {
+            spec,
+            granted,
+            nodes: nodes.iter().map(|node| (node.name.as_str(), node)).collect(),
+            own,
+            now: Timestamp::UNIX_EPOCH,
+        };
+        let next = roll.next().expect("the limits are numbers");
+        next.iter().map(|node| node.name.clone()).collect()
+    }
+
+    fn of(max: i32) -> RebootPolicySpec {
+        RebootPolicySpec {
+            max_unavailable: Some(IntOrString::Int(max)),
+            ..RebootPolicySpec::default()
+        }
+    }
+
+    fn grant(node: &str, uid: &str) -> Grant {
+        Grant {
+            node: node.to_owned(),
+            uid: uid.to_owned(),
+            epoch: 1,
+            at: Time(Timestamp::UNIX_EPOCH),
+        }
+    }
+
+    #[test]
+    fn a_limit_is_a_number_or_a_part_of_all() {
+        let text = |text: &str| IntOrString::String(text.to_owned());
+        for (value, total, expected) in [
+            (None, 100, Some(1)),
+            (Some(IntOrString::Int(3)), 1, Some(3)),
+            (Some(IntOrString::Int(0)), 9, Some(0)),
+            (Some(text("10%")), 100, Some(10)),
+            (Some(text("25%")), 7, Some(1)),
+            (Some(text("30%")), 7, Some(2)),
+            (Some(text("1%")), 7, Some(1)),
+            (Some(text("0%")), 7, Some(1)),
+            (Some(text("100%")), 7, Some(7)),
+            (Some(text("101%")), 7, None),
+            (Some(text("-1%")), 7, None),
+            (Some(text("3")), 7, None),
+            (Some(IntOrString::Int(-1)), 7, None),
+        ] {
+            let found = limit("maxUnavailable", value.as_ref(), total);
+            assert_eq!(found.ok(), expected, "{value:?} of {total}");
+        }
+    }
+
+    #[test]
+    fn what_is_down_counts_once() {
+        let mut nodes = ["a", "b", "c"].map(node);
+        assert_eq!(next(&nodes, &[], &of(2), None), ["a", "b"]);
+        nodes[2].ready = false;
+        assert_eq!(next(&nodes, &[], &of(2), None), ["a", "c"], "c is down as it is");
+        assert_eq!(next(&nodes, &[grant("a", "a")], &of(2), None), ["c"]);
+        nodes[2].needed = None;
+        assert_eq!(next(&nodes, &[grant("a", "a")], &of(2), None), [""; 0]);
+        assert_eq!(
+            next(&nodes, &[grant("gone", "x")], &of(2), None),
+            [""; 0],
+            "until it is taken back"
+        );
+        assert_eq!(
+            next(&nodes, &[grant("a", "former")], &of(3), None),
+            ["b"],
+            "a's is taken back first"
+        );
+    }
+
+    #[test]
+    fn each_place_has_its_limit() {
+        let mut nodes = ["a", "b", "c", "d"].map(node);
+        for (node, zone) in nodes.iter_mut().zip(["east", "east", "west", "west"]) {
+            node.labels.insert("zone".to_owned(), zone.to_owned());
+        }
+        let spec = RebootPolicySpec {
+            per_topology: Some(PerTopology {
+                key: "zone".to_owned(),
+                max_unavailable: None,
+            }),
+            ..of(4)
+        };
+        assert_eq!(next(&nodes, &[], &spec, None), ["a", "c"]);
+        nodes[3].ready = false;
+        assert_eq!(next(&nodes, &[], &spec, None), ["a", "d"]);
+    }
+
+    #[test]
+    fn a_higher_rank_waits_for_the_lower_ones() {
+        let mut nodes = ["a", "b", "c"].map(node);
+        nodes[0]
+            .labels
+            .insert("node-role.kubernetes.io/control-plane".to_owned(), String::new());
+        assert_eq!(next(&nodes, &[], &of(3), Some("b")), ["c"]);
+        assert_eq!(
+            next(&nodes, &[grant("c", "c")], &of(3), Some("b")),
+            [""; 0],
+            "c is on its way"
+        );
+        nodes[2].needed = None;
+        assert_eq!(next(&nodes, &[], &of(3), Some("b")), ["a"]);
+        nodes[0].needed = None;
+        assert_eq!(next(&nodes, &[], &of(3), Some("b")), ["b"], "alone it goes too");
+    }
+
+    #[test]
+    fn a_slot_is_over_when_its_very_node_is_gone_or_at_rest() {
+        let asks = node("a");
+        let rests = NodeView {
+            needed: None,
+            ..node("a")
+        };
+        let cordoned = NodeView {
+            cordoned: true,
+            ..rests.clone()
+        };
+        for (case, uid, node, spent) in [
+            ("it is gone", "a", None, true),
+            ("another one has its name", "former", Some(&asks), true),
+            ("it has not begun", "a", Some(&asks), false),
+            ("it has ended", "a", Some(&rests), true),
+            ("it is still cordoned", "a", Some(&cordoned), false),
+        ] {
+            assert_eq!(is_spent(&grant("a", uid), node), spent, "{case}");
         }
     }
 }

@@ -6,7 +6,7 @@ use windlass::{
 };
 
 use crate::{
-    arguments::Arguments,
+    arguments::{Arguments, own_pod},
     controller::{self, Shared},
     figures::Figures,
     state::Names,
@@ -41,7 +41,8 @@ pub fn setup_at(manager: Manager, arguments: &Arguments, clock: Clock) -> Result
     let names = Names::new(&arguments.prefix)?;
     let own = arguments.own_node.clone().or_else(|| node_name().ok());
     let figures = Figures::register(&manager.metrics());
-    let shared = Arc::new(Shared::new(names, own, clock, figures));
+    let own_pod = arguments.own_pod.clone().or_else(own_pod);
+    let shared = Arc::new(Shared::new(names, own, own_pod, clock, figures));
     Ok(manager
         .controller(controller::policies(&shared))
         .controller(controller::nodes(&shared)))

@@ -227,3 +227,60 @@ pub fn text(value: &impl Serialize) -> String {
     // Plain structs with text for keys: nothing in them can fail.
     serde_json::to_string(value).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_another_version_wrote_beside_is_kept() {
+        let written = r#"{"phase":"Draining","policy":"p","epoch":7,"attempt":2,"since":"2026-01-02T03:04:05Z","cordoned":true,"mood":{"good":[1]}}"#;
+        let state: State = read("s", written).expect("it can be read");
+        assert_eq!((state.phase, state.epoch, state.attempt), (Phase::Draining, 7, 2));
+        let again: Value = serde_json::from_str(&text(&state)).expect("it is JSON");
+        assert_eq!(again, serde_json::from_str::<Value>(written).expect("it is JSON"));
+        assert_eq!(read::<State>("s", &text(&state)), Ok(state));
+    }
+
+    #[test]
+    fn the_first_version_left_things_out() {
+        let state: State = read(
+            "s",
+            r#"{"phase":"Armed","policy":"p","epoch":1,"since":"2026-01-02T03:04:05Z"}"#,
+        )
+        .expect("it can be read");
+        assert_eq!((state.attempt, state.cordoned, state.deadline), (1, false, None));
+    }
+
+    #[test]
+    fn a_phase_that_is_not_known_is_told_with_the_annotation() {
+        let told = read::<State>("example.com/state", r#"{"phase":"Levitating"}"#).expect_err("not known");
+        let told = told.to_string();
+        assert!(
+            told.starts_with("annotation `example.com/state` cannot be read"),
+            "{told}"
+        );
+        assert!(told.contains("Levitating"), "{told}");
+    }
+
+    #[test]
+    fn a_prefix_is_a_domain() {
+        let names = Names::new("reboot.example.com").expect("a domain");
+        assert_eq!(names.needed, "reboot.example.com/reboot-needed");
+        for wrong in ["", "a/b", "Reboot", "a b"] {
+            assert!(Names::new(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// People can write anything there.
+        #[test]
+        fn no_text_is_too_much(text in ".*", json in "\\{.{0,40}\\}") {
+            let _ = (read::<State>("s", &text), read::<Order>("o", &json), read::<Progress>("p", &json));
+        }
+    }
+}

@@ -18,6 +18,7 @@ use windlass::{
         self, Api, ResourceExt,
         api::{DeleteParams, ListParams},
     },
+    prelude::ObjectKey,
     runtime::{Clock, Deleted, Evicted, WriteError, WriteErrorKind, Writer},
 };
 
@@ -65,6 +66,8 @@ pub enum DrainError {
 pub struct Drainer {
     writer: Writer,
     clock: Clock,
+    /// By namespace and name.
+    own: Option<ObjectKey>,
     tries: Mutex<HashMap<String, Tries>>,
 }
 
@@ -97,8 +100,17 @@ impl Drainer {
         Self {
             writer,
             clock,
+            own: None,
             tries: Mutex::default(),
         }
+    }
+
+    /// The pod in which this runs stays, and goes down with its node: on a cluster of one node nobody would be left to go on.
+    /// Default: all pods go.
+    #[must_use]
+    pub fn sparing(mut self, own: Option<ObjectKey>) -> Self {
+        self.own = own;
+        self
     }
 
     /// One pass over the node's pods.
@@ -162,12 +174,18 @@ impl Drainer {
             node: node.to_owned(),
             source,
         })?;
-        Ok(listed.items.into_iter().map(Arc::new).collect())
+        let others = listed
+            .items
+            .into_iter()
+            .filter(|pod| self.own.as_ref() != Some(&ObjectKey::of(pod)));
+        Ok(others.map(Arc::new).collect())
     }
 
     async fn ask(&self, pod: &Arc<Pod>, options: &DrainSpec, how: How) -> Result<Answer, WriteError> {
-        let mut delete = DeleteParams::default();
-        delete.grace_period_seconds = options.grace_period_seconds;
+        let delete = DeleteParams {
+            grace_period_seconds: options.grace_period_seconds,
+            ..DeleteParams::default()
+        };
         let answer = match how {
             How::Evict => self.writer.evict(pod, &delete).await,
             How::Force => self

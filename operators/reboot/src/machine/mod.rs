@@ -26,6 +26,8 @@
 pub mod agent;
 mod change;
 mod roll;
+#[cfg(test)]
+mod tests;
 mod view;
 
 pub use change::{Change, Cordon, Said};

@@ -122,149 +122,54 @@ fn windows_that_touch_close_once() {
     );
 }
 
+/// Zone, start, end; when it is asked, and when it opens and closes then.
+const CHANGES: &str = "
+    # 29 March 2026, Berlin: 02:00 becomes 03:00 at 01:00 UTC.
+    Europe/Berlin       02:30 04:00  2026-03-29T00:00:00Z  2026-03-29T01:00:00Z  2026-03-29T02:00:00Z
+    Europe/Berlin       01:00 02:30  2026-03-28T23:00:00Z  2026-03-29T00:00:00Z  2026-03-29T01:00:00Z
+    # The window that is left out whole comes on the next day.
+    Europe/Berlin       02:00 03:00  2026-03-29T00:00:00Z  2026-03-30T00:00:00Z  2026-03-30T01:00:00Z
+    # Over midnight and over the change: five hours, not six.
+    Europe/Berlin       22:00 04:00  2026-03-28T12:00:00Z  2026-03-28T21:00:00Z  2026-03-29T02:00:00Z
+    # 25 October 2026, Berlin: 03:00 becomes 02:00 at 01:00 UTC.
+    Europe/Berlin       22:00 04:00  2026-10-24T12:00:00Z  2026-10-24T20:00:00Z  2026-10-25T03:00:00Z
+    Europe/Berlin       02:30 04:00  2026-10-25T00:00:00Z  2026-10-25T00:30:00Z  2026-10-25T01:00:00Z
+    Europe/Berlin       02:30 04:00  2026-10-25T01:00:00Z  2026-10-25T01:30:00Z  2026-10-25T03:00:00Z
+    Europe/Berlin       02:15 02:45  2026-10-25T00:45:00Z  2026-10-25T01:15:00Z  2026-10-25T01:45:00Z
+    # New York, 8 March 2026: 02:00 becomes 03:00 at 07:00 UTC.
+    America/New_York    02:30 05:00  2026-03-08T06:00:00Z  2026-03-08T07:00:00Z  2026-03-08T09:00:00Z
+    # Lord Howe Island changes by half an hour: 5 April 2026, 02:00 becomes 01:30 at 15:00 UTC of the day before.
+    Australia/Lord_Howe 01:00 01:45  2026-04-04T14:50:00Z  2026-04-04T15:00:00Z  2026-04-04T15:15:00Z
+    # Beirut, 25 October 2026: midnight becomes 23:00 of the day before, at 21:00 UTC.
+    Asia/Beirut         23:30 00:30  2026-10-24T20:00:00Z  2026-10-24T20:30:00Z  2026-10-24T21:00:00Z
+    Asia/Beirut         23:30 00:30  2026-10-24T21:00:00Z  2026-10-24T21:30:00Z  2026-10-24T22:30:00Z
+    # Samoa had no 30 December 2011: the day after the 29th was the 31st.
+    Pacific/Apia        23:00 01:00  2011-12-30T08:00:00Z  2011-12-30T09:00:00Z  2011-12-30T11:00:00Z
+";
+
 /// What the clock on the wall shows decides: an hour left out is in no window, an hour that comes again is in it again.
 #[test]
 fn a_clock_change_moves_edges_to_where_the_clock_on_the_wall_shows_them() {
-    struct Case {
-        zone: &'static str,
-        window: (&'static str, &'static str),
-        asked: &'static str,
-        opens: &'static str,
-        closes: &'static str,
-    }
-    let cases = [
-        // 29 March 2026, Berlin: 02:00 becomes 03:00 at 01:00 UTC.
-        Case {
-            zone: "Europe/Berlin",
-            window: ("02:30", "04:00"),
-            asked: "2026-03-29T00:00:00Z",
-            opens: "2026-03-29T01:00:00Z",
-            closes: "2026-03-29T02:00:00Z",
-        },
-        Case {
-            zone: "Europe/Berlin",
-            window: ("01:00", "02:30"),
-            asked: "2026-03-28T23:00:00Z",
-            opens: "2026-03-29T00:00:00Z",
-            closes: "2026-03-29T01:00:00Z",
-        },
-        // The window that is left out whole comes on the next day.
-        Case {
-            zone: "Europe/Berlin",
-            window: ("02:00", "03:00"),
-            asked: "2026-03-29T00:00:00Z",
-            opens: "2026-03-30T00:00:00Z",
-            closes: "2026-03-30T01:00:00Z",
-        },
-        // Over midnight and over the change: five hours, not six.
-        Case {
-            zone: "Europe/Berlin",
-            window: ("22:00", "04:00"),
-            asked: "2026-03-28T12:00:00Z",
-            opens: "2026-03-28T21:00:00Z",
-            closes: "2026-03-29T02:00:00Z",
-        },
-        // 25 October 2026, Berlin: 03:00 becomes 02:00 at 01:00 UTC.
-        Case {
-            zone: "Europe/Berlin",
-            window: ("22:00", "04:00"),
-            asked: "2026-10-24T12:00:00Z",
-            opens: "2026-10-24T20:00:00Z",
-            closes: "2026-10-25T03:00:00Z",
-        },
-        Case {
-            zone: "Europe/Berlin",
-            window: ("02:30", "04:00"),
-            asked: "2026-10-25T00:00:00Z",
-            opens: "2026-10-25T00:30:00Z",
-            closes: "2026-10-25T01:00:00Z",
-        },
-        Case {
-            zone: "Europe/Berlin",
-            window: ("02:30", "04:00"),
-            asked: "2026-10-25T01:00:00Z",
-            opens: "2026-10-25T01:30:00Z",
-            closes: "2026-10-25T03:00:00Z",
-        },
-        Case {
-            zone: "Europe/Berlin",
-            window: ("02:15", "02:45"),
-            asked: "2026-10-25T00:45:00Z",
-            opens: "2026-10-25T01:15:00Z",
-            closes: "2026-10-25T01:45:00Z",
-        },
-        // New York, 8 March 2026: 02:00 becomes 03:00 at 07:00 UTC.
-        Case {
-            zone: "America/New_York",
-            window: ("02:30", "05:00"),
-            asked: "2026-03-08T06:00:00Z",
-            opens: "2026-03-08T07:00:00Z",
-            closes: "2026-03-08T09:00:00Z",
-        },
-        // Lord Howe Island changes by half an hour: 5 April 2026, 02:00 becomes 01:30 at 15:00 UTC of the day before.
-        Case {
-            zone: "Australia/Lord_Howe",
-            window: ("01:00", "01:45"),
-            asked: "2026-04-04T14:50:00Z",
-            opens: "2026-04-04T15:00:00Z",
-            closes: "2026-04-04T15:15:00Z",
-        },
-        // Beirut, 25 October 2026: midnight becomes 23:00 of the day before, at 21:00 UTC.
-        Case {
-            zone: "Asia/Beirut",
-            window: ("23:30", "00:30"),
-            asked: "2026-10-24T20:00:00Z",
-            opens: "2026-10-24T20:30:00Z",
-            closes: "2026-10-24T21:00:00Z",
-        },
-        Case {
-            zone: "Asia/Beirut",
-            window: ("23:30", "00:30"),
-            asked: "2026-10-24T21:00:00Z",
-            opens: "2026-10-24T21:30:00Z",
-            closes: "2026-10-24T22:30:00Z",
-        },
-        // Samoa had no 30 December 2011: the day after the 29th was the 31st.
-        Case {
-            zone: "Pacific/Apia",
-            window: ("23:00", "01:00"),
-            asked: "2011-12-30T08:00:00Z",
-            opens: "2011-12-30T09:00:00Z",
-            closes: "2011-12-30T11:00:00Z",
-        },
-    ];
-    for Case {
-        zone,
-        window,
-        asked,
-        opens,
-        closes,
-    } in cases
-    {
-        let windows = one(&[], window.0, window.1, zone);
-        assert_eq!(
-            windows.next_opening(at(asked)),
-            Some(at(opens)),
-            "{zone} {window:?} after {asked}"
-        );
-        let before_closing = at(closes) - 1.second();
-        assert_eq!(
-            windows.open_since(before_closing),
-            Some(at(opens)),
-            "{zone} {window:?}"
-        );
-        assert_eq!(windows.open_since(at(closes)), None);
-        assert_eq!(
-            windows.closes_after(at(opens)),
-            Some(at(closes)),
-            "{zone} {window:?} from {opens}"
-        );
+    let cases = CHANGES
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with('#'));
+    assert_eq!(cases.clone().count(), 13);
+    for case in cases {
+        let fields: Vec<_> = case.split_whitespace().collect();
+        let [zone, start, end, asked, opens, closes] = fields[..] else {
+            panic!("{case}");
+        };
+        let (windows, asked, opens, closes) = (one(&[], start, end, zone), at(asked), at(opens), at(closes));
+        assert_eq!(windows.next_opening(asked), Some(opens), "{case}");
+        assert_eq!(windows.closes_after(opens), Some(closes), "{case}");
+        assert_eq!(windows.open_since(closes - 1.second()), Some(opens), "{case}");
+        assert_eq!(windows.open_since(closes), None, "{case}");
     }
 }
 
 #[test]
-fn a_window_that_never_comes_has_no_opening() {
-    // Every Monday is excluded, and Mondays are all there is.
+fn years_of_exclusions_are_looked_past_and_the_end_of_time_is_not() {
     let windows = [spec(&[Day::Monday], "01:00", "02:00", "UTC")];
     let endless = [excluded("2026-01-01", "9998-12-31", "UTC")];
     let windows = Windows::parse(&windows, &endless).expect("windows");

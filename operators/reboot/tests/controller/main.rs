@@ -4,10 +4,12 @@ mod crash;
 mod drain;
 mod faults;
 mod fleet;
+mod machines;
 mod nodes;
 mod pods;
 mod rights;
 mod roll;
+mod sizes;
 mod windows;
 
 use windlass_suite::suite;
@@ -36,6 +38,9 @@ suite!("rolls", paused;
     faults::a_state_that_cannot_be_read_is_left_alone,
     faults::two_controllers_at_once_never_let_too_many_go,
     faults::an_api_that_is_away_costs_nothing_but_time,
+    sizes::a_hundred_nodes_roll_a_tenth_at_a_time_with_some_of_them_lost,
+    sizes::a_cluster_of_one_node_reboots_it_with_the_controller_on_it,
+    sizes::the_figures_tell_phases_durations_and_what_is_in_the_way,
     rights::the_roles_are_enough_and_nothing_in_them_is_idle,
     rights::a_second_controller_takes_over_where_the_leader_stopped,
     crash::a_controller_that_dies_at_any_request_leaves_nothing_behind,

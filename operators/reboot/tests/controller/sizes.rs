@@ -1,0 +1,132 @@
+//! Large and small clusters, and what is counted in them.
+
+use serde_json::json;
+use windlass::{prelude::*, runtime::metrics::Format};
+use windlass_reboot::{Arguments, state::Phase};
+use windlass_suite::{Context as Case, Running};
+
+use crate::{
+    fleet::{Fleet, controllers, controllers_with},
+    roll::{at_a_time, status},
+};
+
+/// Two of them are lost all the while, and one zone has a limit of its own.
+pub(crate) async fn a_hundred_nodes_roll_a_tenth_at_a_time_with_some_of_them_lost(
+    case: Case,
+) -> anyhow::Result<()> {
+    let mut spec = at_a_time("10%");
+    spec["perTopology"] = json!({ "key": "zone", "maxUnavailable": 5 });
+    let mut fleet = Fleet::idle(&case, 0, spec).await?;
+    let size = if fleet.is_embedded() { 100 } else { 40 };
+    for number in 0..size {
+        let zone = format!("zone-{}", number % 3);
+        fleet.add(&fleet.name(number), json!({ "zone": zone })).await?;
+    }
+    for (number, state) in [(size - 1, "Unknown"), (size - 2, "False")] {
+        fleet.ready(&fleet.name(number), state).await?;
+    }
+    for number in 0..size - 2 {
+        fleet.request(&fleet.name(number)).await?;
+    }
+    fleet.start();
+    for number in 0..size - 2 {
+        fleet.done(&fleet.name(number)).await?;
+    }
+    let mut rebooted = fleet.rebooted();
+    rebooted.sort();
+    let expected: Vec<_> = (0..size - 2).map(|number| fleet.name(number)).collect();
+    assert_eq!(rebooted, expected, "each of them once");
+    assert_eq!(fleet.most_down(), size / 10);
+    fleet
+        .policed(|policy| status(policy).unavailable == 2 && status(policy).granted.is_empty())
+        .await?;
+    fleet.end().await
+}
+
+/// The pod of the controller has nowhere else to go: it stays, and the node reboots all the same.
+pub(crate) async fn a_cluster_of_one_node_reboots_it_with_the_controller_on_it(
+    case: Case,
+) -> anyhow::Result<()> {
+    let fleet = Fleet::idle(&case, 1, at_a_time(1)).await?;
+    let node = fleet.name(0);
+    fleet.pinned(&node).await?;
+    fleet.allow(&node, 1).await?;
+    let arguments = Arguments {
+        own_node: Some(node.clone()),
+        own_pod: Some(ObjectKey::namespaced(case.namespace(), node.as_str())),
+        ..Arguments::default()
+    };
+    let start = || {
+        let manager = Manager::new(fleet.wire.client());
+        Running::start(controllers_with(manager, fleet.clock, &arguments))
+    };
+    let running = start();
+    fleet.request(&node).await?;
+    fleet.phase(&node, Phase::Armed).await?;
+    assert!(fleet.is_pinned(&node).await?, "it did not evict itself");
+    // It goes down with its node, and comes back with it.
+    running.kill().await;
+    fleet
+        .until(&node, |view| view.ready && view.boot_id == "boot-1")
+        .await?;
+    let running = start();
+    fleet.done(&node).await?;
+    assert_eq!(fleet.boots(&node), 1);
+    running.stop().await?;
+    fleet.end().await
+}
+
+pub(crate) async fn the_figures_tell_phases_durations_and_what_is_in_the_way(
+    case: Case,
+) -> anyhow::Result<()> {
+    let fleet = Fleet::idle(&case, 2, at_a_time(1)).await?;
+    let manager = Manager::new(fleet.wire.client());
+    let metrics = manager.metrics();
+    let running = Running::start(controllers(manager, fleet.clock, None));
+    let node = fleet.name(0);
+    fleet.pinned(&node).await?;
+    for number in 0..2 {
+        fleet.request(&fleet.name(number)).await?;
+    }
+    fleet
+        .policed(|policy| !status(policy).blockers.is_empty())
+        .await?;
+    let figure = |line: String| {
+        let text = metrics.scrape(Format::Prometheus);
+        let found = text
+            .lines()
+            .find_map(|one| one.strip_prefix(&line))
+            .map(str::trim);
+        found.map_or_else(|| format!("no {line} in\n{text}"), ToOwned::to_owned)
+    };
+    let nodes = |phase: &str| {
+        figure(format!(
+            "windlass_reboot_nodes{{phase=\"{phase}\",policy=\"{}\"}}",
+            fleet.policy
+        ))
+    };
+    let blockers = |reason: &str| figure(format!("windlass_reboot_drain_blockers{{reason=\"{reason}\"}}"));
+    let counts = |phase: &str| {
+        figure(format!(
+            "windlass_reboot_phase_seconds_count{{phase=\"{phase}\"}}"
+        ))
+    };
+    assert_eq!((nodes("Draining"), nodes("Requested")), ("1".into(), "1".into()));
+    assert_eq!(
+        (blockers("Budget"), blockers("Overdue")),
+        ("1".into(), "0".into())
+    );
+    assert_eq!((counts("Cordoned"), counts("Draining")), ("1".into(), "0".into()));
+    fleet.allow(&node, 1).await?;
+    for number in 0..2 {
+        fleet.done(&fleet.name(number)).await?;
+    }
+    fleet
+        .policed(|policy| status(policy).granted.is_empty() && status(policy).rebooting == 0)
+        .await?;
+    fleet.settle().await;
+    assert_eq!((nodes("Idle"), nodes("Draining")), ("2".into(), "0".into()));
+    assert_eq!((blockers("Budget"), counts("Rebooted")), ("0".into(), "2".into()));
+    running.stop().await?;
+    fleet.end().await
+}
