@@ -20,12 +20,12 @@ pub struct Arguments {
     )]
     pub prefix: String,
 
-    /// The node that this process runs on, which is rebooted last of all [env: NODE_NAME]
+    /// The node that this process runs on, which is rebooted last of all [default: what the variable `NODE_NAME` says]
     #[arg(long = "own-node", value_name = "NAME", help_heading = "Reboots")]
     pub own_node: Option<String>,
 
     /// The pod in which this process runs, which is not evicted and goes down with its node
-    /// [env: POD_NAMESPACE and POD_NAME]
+    /// [default: what the variables `POD_NAMESPACE` and `POD_NAME` say]
     #[arg(long = "own-pod", value_name = "NAMESPACE/NAME", value_parser = pod, help_heading = "Reboots")]
     pub own_pod: Option<ObjectKey>,
 

@@ -95,8 +95,8 @@ impl<'a> Roll<'a> {
             let waits = self.slot(node).is_some() && !node.is_active();
             (node.is_active() || waits) && node.phase() != Some(Phase::Failed)
         };
-        let busy = self.nodes.values().copied().filter(on_the_way);
-        self.pick(self.candidates(), self.unavailable(), busy.collect())
+        let busy: Vec<_> = self.nodes.values().copied().filter(on_the_way).collect();
+        self.pick(self.candidates(), self.unavailable(), &busy)
     }
 
     /// What would be rebooted together with what, if all went well and nothing else was asked for.
@@ -108,7 +108,7 @@ impl<'a> Roll<'a> {
         order::sort(&mut waiting, &self.spec.order, self.own);
         let mut plan = Vec::new();
         for batch in 1.. {
-            let picked = self.pick(waiting.clone(), unready.clone(), Vec::new())?;
+            let picked = self.pick(waiting.clone(), unready.clone(), &[])?;
             if picked.is_empty() || plan.len() >= MOST_PLANNED {
                 break;
             }
@@ -126,11 +126,11 @@ impl<'a> Roll<'a> {
         &self,
         candidates: Vec<&'a NodeView>,
         mut unavailable: BTreeSet<&'a str>,
-        busy: Vec<&'a NodeView>,
+        busy: &[&'a NodeView],
     ) -> Result<Vec<&'a NodeView>, InvalidLimit> {
         let max = self.max()?;
         let rank = |node: &NodeView| Rank::of(node, &self.spec.order, self.own);
-        let waiting = candidates.iter().chain(&busy).map(|node| rank(node));
+        let waiting = candidates.iter().chain(busy).map(|node| rank(node));
         let lowest = waiting.min();
         let mut picked = Vec::new();
         for node in candidates {
@@ -183,6 +183,15 @@ pub fn is_spent(grant: &Grant, node: Option<&NodeView>) -> bool {
         .state()
         .is_some_and(|state| state.phase == Phase::Aborted && state.epoch == grant.epoch);
     node.is_idle() || let_go
+}
+
+/// Whether the limits of a policy are limits.
+pub fn check(spec: &RebootPolicySpec) -> Result<(), InvalidLimit> {
+    limit("maxUnavailable", spec.max_unavailable.as_ref(), 1)?;
+    let place = spec.per_topology.as_ref();
+    let place = place.and_then(|place| place.max_unavailable.as_ref());
+    limit("perTopology.maxUnavailable", place, 1)?;
+    Ok(())
 }
 
 fn limit(field: &'static str, value: Option<&IntOrString>, total: usize) -> Result<usize, InvalidLimit> {

@@ -33,6 +33,9 @@ pub(crate) struct Look {
 /// From this size on there is room for a log beside everything else.
 const WIDE: (u16, u16) = (120, 30);
 
+/// How wide the column of controllers' names is, at least and at most.
+const NAME: (u16, u16) = (9, 16);
+
 /// How long the bar of claims is.
 const BAR: usize = 20;
 
@@ -130,8 +133,9 @@ impl Look {
         ])
         .style(faint());
         let rows = model.controllers.iter().map(|row| self.controller(row));
+        let names = model.controllers.iter().map(|row| lines(row.name.len()));
         let widths = [
-            Constraint::Length(10),
+            Constraint::Length(1 + names.max().unwrap_or(0).clamp(NAME.0, NAME.1)),
             Constraint::Length(8),
             Constraint::Length(5),
             Constraint::Length(6),

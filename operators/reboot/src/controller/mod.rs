@@ -12,6 +12,7 @@
 //! `reboot` writes nodes and evicts pods, `reboot-policies` writes policies: nothing has two authors. Neither remembers
 //! anything but when a pod may be asked about again; [`machine`](crate::machine) and [`ledger`](crate::ledger) decide.
 
+mod account;
 mod conditions;
 mod nodes;
 mod policies;
@@ -30,8 +31,9 @@ use windlass::{
 
 use crate::{
     api::RebootPolicy,
-    drain::{Drainer, OnTimeout},
+    drain::{self, Drainer, OnTimeout},
     figures::Figures,
+    ledger,
     machine::{DrainRule, Halt, NodeView, Rules},
     span::Span,
     state::Names,
@@ -184,11 +186,28 @@ fn halt(policy: &RebootPolicy, failed: usize, now: Timestamp) -> Option<Halt> {
         Some(Halt::Paused)
     } else if failed >= usize::try_from(budget).unwrap_or(usize::MAX) {
         Some(Halt::BudgetSpent)
+    } else if invalid(policy).is_some() {
+        Some(Halt::Invalid)
     } else {
-        match Windows::parse(&spec.windows, &spec.exclusions) {
-            Ok(windows) if windows.open_at(now) => None,
-            Ok(_) => Some(Halt::WindowClosed),
-            Err(_) => Some(Halt::Invalid),
-        }
+        let windows = Windows::parse(&spec.windows, &spec.exclusions);
+        let open = windows.is_ok_and(|windows| windows.open_at(now));
+        (!open).then_some(Halt::WindowClosed)
     }
+}
+
+/// What is wrong with a policy, if anything is.
+fn invalid(policy: &RebootPolicy) -> Option<String> {
+    let spec = &policy.spec;
+    let selectors = [
+        ("drain.podSelector", &spec.drain.pod_selector),
+        ("drain.ignoreSelector", &spec.drain.ignore_selector),
+        ("after.podSelector", &spec.after.pod_selector),
+    ];
+    let mut selectors = selectors.into_iter();
+    let limits = ledger::check(spec).err().map(|error| error.to_string());
+    limits
+        .or_else(|| Some(Windows::parse(&spec.windows, &spec.exclusions).err()?.to_string()))
+        .or_else(|| {
+            selectors.find_map(|(field, one)| Some(drain::selector(field, one.as_ref()).err()?.to_string()))
+        })
 }

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use super::*;
 use crate::state::{Order, Phase, Progress, State, Unreadable};
 
-const MINUTE: Duration = Duration::from_secs(60);
+const MINUTE: Duration = Duration::from_mins(1);
 const EPOCH: u64 = 7;
 
 fn now() -> Timestamp {
@@ -63,7 +63,7 @@ fn node(phase: Phase) -> NodeView {
     }
 }
 
-fn progress(edit: impl FnOnce(&mut Progress)) -> Option<Result<Progress, Unreadable>> {
+fn progress(edit: impl FnOnce(&mut Progress)) -> Progress {
     let mut progress = Progress {
         boot_id: "before".to_owned(),
         epoch: EPOCH,
@@ -74,7 +74,7 @@ fn progress(edit: impl FnOnce(&mut Progress)) -> Option<Result<Progress, Unreada
         more: [].into(),
     };
     edit(&mut progress);
-    Some(Ok(progress))
+    progress
 }
 
 /// What happens, in a word: the phase that is written, or what else is done.
@@ -175,7 +175,7 @@ fn what_is_not_armed_is_given_back_when_nothing_may_begin_or_the_slot_is_gone() 
                 "{phase}: somebody else's stays"
             );
         }
-        let begun = with(Phase::Armed, |node| node.progress = progress(|_| {}));
+        let begun = with(Phase::Armed, |node| node.progress = Some(Ok(progress(|_| {}))));
         assert_eq!(next_with(&begun, reason), "until", "the agent may have acted");
         let odd = with(Phase::Armed, |node| {
             node.progress = Some(Err(Unreadable {
@@ -212,7 +212,7 @@ fn a_request_that_is_taken_back_in_time_is_forgotten_and_later_is_not() {
 
 #[test]
 fn only_another_boot_of_this_grant_is_a_proof() {
-    let armed = |edit: fn(&mut Progress)| with(Phase::Armed, |node| node.progress = progress(edit));
+    let armed = |edit: fn(&mut Progress)| with(Phase::Armed, |node| node.progress = Some(Ok(progress(edit))));
     assert_eq!(
         next(&armed(|one| one.proved = Some("after".to_owned()))),
         "Rebooted"
@@ -236,10 +236,10 @@ fn only_another_boot_of_this_grant_is_a_proof() {
 #[test]
 fn what_does_not_come_in_time_fails_and_keeps_its_cordon() {
     assert_eq!(next_with(&node(Phase::Armed), late), "Failed");
-    let begun = with(Phase::Armed, |node| node.progress = progress(|_| {}));
+    let begun = with(Phase::Armed, |node| node.progress = Some(Ok(progress(|_| {}))));
     assert_eq!(next_with(&begun, late), "Failed");
     let gave_up = with(Phase::Armed, |node| {
-        node.progress = progress(|one| one.failed = Some("no".to_owned()));
+        node.progress = Some(Ok(progress(|one| one.failed = Some("no".to_owned()))));
     });
     assert_eq!(next(&gave_up), "Failed");
     let back = with(Phase::Rebooted, |node| node.boot_id = "after".to_owned());

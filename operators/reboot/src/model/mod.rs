@@ -11,6 +11,7 @@
 //! a controller takes from its cache are copies of any age; live reads and writes are events of their own, so that anything can
 //! happen between them.
 
+mod rig;
 mod world;
 
 use proptest::prelude::*;
@@ -43,14 +44,14 @@ fn a_slot_that_was_taken_back_is_no_leave_to_cordon() {
     const ONE: usize = 0;
     const LATE: usize = 1;
     let mut world = World::new(2, 1);
-    world.request(0);
+    world.node(0).request();
     world.round(ONE, false);
     world.refresh_all(LATE);
-    world.cancel(0);
+    world.node(0).cancel();
     world.round(ONE, true);
-    world.request(1);
+    world.node(1).request();
     world.round(ONE, false);
-    world.request(0);
+    world.node(0).request();
     world.refresh_all(ONE);
     world.see(LATE, 0);
     for _ in 0..4 {

@@ -8,14 +8,13 @@ use windlass::k8s_openapi::apimachinery::pkg::{apis::meta::v1::Time, util::intst
 use crate::{
     api::{Grant, RebootPolicySpec},
     ledger::{Roll, is_spent, slot},
-    machine::{
-        self, Change, Cordon, DrainRule, Facts, Halt, NodeView, Rules, Step,
-        agent::{self, AgentStep},
-    },
-    state::{Phase, Progress},
+    machine::{self, Change, Cordon, DrainRule, Facts, Halt, NodeView, Rules, Step},
+    state::Phase,
 };
 
-const MINUTE: Duration = Duration::from_secs(60);
+use super::rig::{Rig, touch};
+
+const MINUTE: Duration = Duration::from_mins(1);
 
 /// The policy, as the server has it.
 #[derive(Clone, Default)]
@@ -26,24 +25,6 @@ struct Policy {
     paused: bool,
 }
 
-/// A node's object, and its machine.
-struct Box {
-    view: NodeView,
-    /// What the agent's process last saw.
-    seen: NodeView,
-    boots: u64,
-    up: bool,
-    deaf: bool,
-    /// The agent wrote that it is about to reboot, and has not asked the machine yet.
-    about_to: bool,
-    /// Boots since somebody asked for one.
-    answered: u64,
-    /// Boots that are explained: one for the request, one more for each time that somebody starts it over.
-    allowed: u64,
-    /// Somebody who is not us made it unschedulable.
-    theirs: bool,
-}
-
 /// A controller, and what it is in the middle of.
 struct Controller {
     nodes: Vec<NodeView>,
@@ -51,6 +32,7 @@ struct Controller {
     doing: Doing,
 }
 
+#[expect(clippy::large_enum_variant, reason = "there are two of them")]
 enum Doing {
     Nothing,
     /// A round about slots: the policy was read.
@@ -82,35 +64,13 @@ pub(super) struct World {
     rules: Rules,
     max: usize,
     policy: Policy,
-    boxes: Vec<Box>,
+    boxes: Vec<Rig>,
     controllers: [Controller; 2],
 }
 
 impl World {
     pub(super) fn new(nodes: usize, max: usize) -> Self {
-        let boxes: Vec<_> = (0..nodes)
-            .map(|number| {
-                let view = NodeView {
-                    name: format!("n{number}"),
-                    uid: format!("uid-{number}"),
-                    version: "1".to_owned(),
-                    boot_id: "boot-0".to_owned(),
-                    ready: true,
-                    ..NodeView::default()
-                };
-                Box {
-                    seen: view.clone(),
-                    view,
-                    boots: 0,
-                    up: true,
-                    deaf: false,
-                    about_to: false,
-                    answered: 0,
-                    allowed: 0,
-                    theirs: false,
-                }
-            })
-            .collect();
+        let boxes: Vec<_> = (0..nodes).map(Rig::new).collect();
         let controller = || Controller {
             nodes: boxes.iter().map(|one| one.view.clone()).collect(),
             policy: Policy::default(),
@@ -149,11 +109,11 @@ impl World {
             0..=4 => self.work(who, node, what),
             5..=7 => self.slots(who, what % 2 == 0),
             8..=12 => self.go_on(who),
-            13..=14 => self.agent(node),
-            15 => self.machine(node),
+            13..=14 => self.boxes[node].agent(self.now),
+            15 => self.boxes[node].machine(),
             16 => self.boxes[node].seen = self.boxes[node].view.clone(),
             17..=19 => self.refresh(who, node, what),
-            20..=21 => self.request(node),
+            20..=21 => self.boxes[node].request(),
             other => {
                 let bit = other - 22;
                 if disturbances & (1 << bit) == 0 {
@@ -164,16 +124,16 @@ impl World {
                     // Its memory of what it was about to do goes with the agent's process; what it wrote stays.
                     1 => self.boxes[node].about_to = false,
                     2 => self.later(Duration::from_secs(u64::from(what) * 4)),
-                    3 => self.cancel(node),
-                    4 => self.cordon(node, what >= 128),
+                    3 => self.boxes[node].cancel(),
+                    4 => self.boxes[node].cordon(what >= 128),
                     5 => {
                         self.policy.paused = what % 2 == 0;
                         self.policy.version += 1;
                     }
                     6 => self.boxes[node].deaf = what >= 128,
-                    7 => self.start_over(node),
-                    8 => self.replace(node),
-                    _ => self.flap(node),
+                    7 => self.boxes[node].start_over(),
+                    8 => self.boxes[node].replace(),
+                    _ => self.boxes[node].flap(),
                 }
             }
         }
@@ -197,12 +157,17 @@ impl World {
 
     /// The nodes to which something was done.
     pub(super) fn on_their_way(&self) -> Vec<&str> {
-        let taken = |one: &&Box| {
+        let taken = |one: &&Rig| {
             let phase = one.view.phase();
             one.view.cordoned || phase.is_some_and(|phase| phase.is_active() && phase != Phase::Granted)
         };
         let taken = self.boxes.iter().filter(taken);
         taken.map(|one| one.view.name.as_str()).collect()
+    }
+
+    /// One of the nodes.
+    pub(super) fn node(&mut self, node: usize) -> &mut Rig {
+        &mut self.boxes[node]
     }
 
     /// A whole round about slots.
@@ -243,12 +208,12 @@ impl World {
             }
             for node in 0..self.boxes.len() {
                 self.boxes[node].seen = self.boxes[node].view.clone();
-                self.agent(node);
-                self.machine(node);
-                self.machine(node);
-                self.flap_up(node);
+                self.boxes[node].agent(self.now);
+                self.boxes[node].machine();
+                self.boxes[node].machine();
+                self.boxes[node].flap_up();
                 if self.boxes[node].view.phase() == Some(Phase::Failed) {
-                    self.start_over(node);
+                    self.boxes[node].start_over();
                 }
             }
             self.check();
@@ -291,16 +256,15 @@ impl World {
         let view = self.controllers[who].nodes[node].clone();
         let facts = self.facts(&view, &self.controllers[who].policy);
         let change = match machine::step(&view, &facts) {
-            Step::Rest | Step::Until(_) => None,
             Step::Write(change) => Some(change),
             Step::Confirm(_) => {
                 self.controllers[who].doing = Doing::Confirming { node };
                 None
             }
             // Whether pods go, and pods become ready, is luck.
-            Step::Drain { .. } if luck % 4 != 0 => machine::drained(&view, &facts, ""),
-            Step::Verify if luck % 4 != 0 && view.ready => machine::verified(&view, &facts),
-            Step::Drain { .. } | Step::Verify => None,
+            Step::Drain { .. } if !luck.is_multiple_of(4) => machine::drained(&view, &facts, ""),
+            Step::Verify if !luck.is_multiple_of(4) && view.ready => machine::verified(&view, &facts),
+            Step::Rest | Step::Until(_) | Step::Drain { .. } | Step::Verify => None,
         };
         if let Some(change) = change {
             self.write(who, node, &view, &change);
@@ -402,54 +366,6 @@ impl World {
         self.controllers[who].nodes[node] = one.view.clone();
     }
 
-    fn agent(&mut self, node: usize) {
-        let (now, one) = (self.now, &mut self.boxes[node]);
-        if !one.up {
-            return;
-        }
-        if one.about_to {
-            one.about_to = false;
-            if !one.deaf {
-                one.up = false;
-            }
-            return;
-        }
-        let own = format!("boot-{}", one.boots);
-        let (progress, claim) = match agent::step(&one.seen, &own, now) {
-            AgentStep::Rest | AgentStep::Until(_) => return,
-            AgentStep::Claim(progress) => (progress, true),
-            AgentStep::Prove(progress) | AgentStep::GiveUp(progress) => (progress, false),
-        };
-        if one.seen.version == one.view.version {
-            put(&mut one.view, progress);
-            one.about_to = claim;
-        }
-        one.seen = one.view.clone();
-    }
-
-    /// A machine that is off boots; a kubelet that has something to say says it.
-    fn machine(&mut self, node: usize) {
-        let one = &mut self.boxes[node];
-        if !one.up {
-            if one.view.ready {
-                one.view.ready = false;
-            } else {
-                one.up = true;
-                one.boots += 1;
-                one.answered += 1;
-                one.about_to = false;
-            }
-            touch(&mut one.view);
-            return;
-        }
-        let boot = format!("boot-{}", one.boots);
-        if one.view.boot_id != boot {
-            one.view.boot_id = boot;
-            one.view.ready = true;
-            touch(&mut one.view);
-        }
-    }
-
     /// A cache gets newer, in one object or in all.
     fn refresh(&mut self, who: usize, node: usize, what: u8) {
         if what >= 192 {
@@ -470,100 +386,4 @@ impl World {
     fn later(&mut self, by: Duration) {
         self.now = self.now.checked_add(by).expect("not that late");
     }
-
-    pub(super) fn request(&mut self, node: usize) {
-        let one = &mut self.boxes[node];
-        if one.view.needed.is_some() {
-            return;
-        }
-        one.view.needed = Some(String::new());
-        touch(&mut one.view);
-        // While it is armed it is the same request.
-        let armed = |phase| {
-            matches!(
-                phase,
-                Phase::Armed | Phase::Rebooted | Phase::Soaking | Phase::Failed
-            )
-        };
-        if !one.view.phase().is_some_and(armed) && !one.about_to && one.up && one.view.progress.is_none() {
-            (one.answered, one.allowed) = (0, 1);
-        }
-    }
-
-    /// Somebody takes the request off; nobody does after it was armed.
-    pub(super) fn cancel(&mut self, node: usize) {
-        let one = &mut self.boxes[node];
-        let cancels = match one.view.phase() {
-            None => true,
-            Some(phase) => phase < Phase::Armed || phase == Phase::Aborted,
-        };
-        if cancels && one.view.needed.take().is_some() {
-            touch(&mut one.view);
-        }
-    }
-
-    /// Somebody makes it unschedulable, or schedulable.
-    fn cordon(&mut self, node: usize, unschedulable: bool) {
-        let one = &mut self.boxes[node];
-        if one.view.unschedulable == unschedulable {
-            return;
-        }
-        one.view.unschedulable = unschedulable;
-        // With our mark still on it, what they did and undid before anybody looked cannot be told from ours.
-        one.theirs = unschedulable && !one.view.cordoned;
-        touch(&mut one.view);
-    }
-
-    /// Somebody has looked at a node that failed, and takes its state off.
-    fn start_over(&mut self, node: usize) {
-        let one = &mut self.boxes[node];
-        if one.view.phase() == Some(Phase::Failed) {
-            one.view.state = None;
-            one.allowed += 1;
-            touch(&mut one.view);
-        }
-    }
-
-    /// The node goes, and one of its name comes, with a machine of its own.
-    fn replace(&mut self, node: usize) {
-        let one = &mut self.boxes[node];
-        one.boots += 100;
-        let view = NodeView {
-            name: one.view.name.clone(),
-            uid: format!("{}+", one.view.uid),
-            version: one.view.version.clone(),
-            boot_id: format!("boot-{}", one.boots),
-            ready: true,
-            ..NodeView::default()
-        };
-        (one.up, one.about_to, one.theirs) = (true, false, false);
-        (one.answered, one.allowed) = (0, 0);
-        one.view = view;
-        touch(&mut one.view);
-        one.seen = one.view.clone();
-    }
-
-    fn flap(&mut self, node: usize) {
-        let one = &mut self.boxes[node];
-        one.view.ready = !one.view.ready && one.up;
-        touch(&mut one.view);
-    }
-
-    fn flap_up(&mut self, node: usize) {
-        let one = &mut self.boxes[node];
-        if one.up && !one.view.ready {
-            one.view.ready = true;
-            touch(&mut one.view);
-        }
-    }
-}
-
-fn touch(view: &mut NodeView) {
-    let version = view.version.parse::<u64>().expect("a number");
-    view.version = (version + 1).to_string();
-}
-
-fn put(view: &mut NodeView, progress: Progress) {
-    view.progress = Some(Ok(progress));
-    touch(view);
 }

@@ -1,7 +1,7 @@
 //! Nodes with machines that the test owns, the controller and the agents at work on them. They are there on every kind of
 //! cluster: a kubelet here does nothing but take requests to reboot and report how it is.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use jiff::Timestamp;
@@ -24,10 +24,7 @@ use windlass::{
     prelude::*,
     runtime::{Clock, Install},
 };
-use windlass_cluster::{
-    Backend,
-    simulation::{MACHINE, REBOOT},
-};
+use windlass_cluster::{Backend, simulation::MACHINE};
 use windlass_reboot::{
     Arguments, RebootPolicy, agent,
     machine::NodeView,
@@ -36,36 +33,11 @@ use windlass_reboot::{
 };
 use windlass_suite::{Context as Case, Running, Wire, install};
 
+pub(crate) use crate::machines::Temper;
+use crate::machines::{Machine, Machines, OFF, boot, census, ends, kubelets, report};
+
 /// Policies and nodes are the cluster's: where cases share one, they take turns.
 static TURN: std::sync::LazyLock<Arc<Turn<()>>> = std::sync::LazyLock::new(Arc::default);
-
-/// What a machine does when it is asked to reboot.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Temper {
-    /// It reboots.
-    #[default]
-    Well,
-    /// It goes down and does not come back.
-    Dies,
-    /// It goes down, and comes back in the boot that it was in, as when only its kubelet is started anew.
-    Pretends,
-    /// It does nothing.
-    Deaf,
-}
-
-#[derive(Default)]
-struct Machine {
-    boots: usize,
-    temper: Temper,
-}
-
-/// The machines, and what was seen of the nodes.
-#[derive(Default)]
-struct Machines {
-    by_name: BTreeMap<String, Machine>,
-    /// In the order of their boots.
-    rebooted: Vec<String>,
-}
 
 pub(crate) struct Fleet {
     pub(crate) case: Case,
@@ -78,13 +50,6 @@ pub(crate) struct Fleet {
     agents: Option<Running>,
     controller: Option<Running>,
     _turn: Option<OwnedMutexGuard<()>>,
-}
-
-/// How long a machine is off, where that costs nothing.
-const OFF: Duration = Duration::from_secs(20);
-
-fn boot(number: usize) -> String {
-    format!("boot-{number}")
 }
 
 impl Fleet {
@@ -474,97 +439,4 @@ pub(crate) fn controllers(manager: Manager, clock: Clock, own_node: Option<Strin
 pub(crate) fn controllers_with(manager: Manager, clock: Clock, arguments: &Arguments) -> Manager {
     let manager = manager.install(Install::new([RebootPolicy::crd()]));
     setup_at(manager, arguments, clock).expect("the usual prefix is one")
-}
-
-/// Says how a kubelet is, and leaves what others say.
-async fn report(nodes: &Api<Node>, name: &str, boot: &str, ready: &str, now: Timestamp) -> kube::Result<()> {
-    let patch = Patch::Strategic(json!({ "status": {
-        "nodeInfo": { "bootID": boot },
-        "conditions": [{
-            "type": "Ready", "status": ready, "reason": "Test", "message": "", "lastTransitionTime": now.to_string(),
-        }],
-    } }));
-    nodes.patch_status(name, &PatchParams::default(), &patch).await?;
-    Ok(())
-}
-
-/// The machines and their kubelets: a request for the boot that one is in is taken off, and then ends it.
-fn kubelets(
-    machines: &Arc<Mutex<Machines>>,
-    clock: Clock,
-    off: Duration,
-) -> Controller<Node, impl Reconciler> {
-    let machines = Arc::clone(machines);
-    let reconcile = move |request: Request, ctx: Context| {
-        let machines = Arc::clone(&machines);
-        async move {
-            let Some(node) = ctx.lister::<Node>()?.get(&request.key) else {
-                return Ok(Action::done());
-            };
-            let name = request.key.name();
-            let machine = |machines: &Machines| machines.by_name.get(name).map(|one| (one.boots, one.temper));
-            let Some((boots, temper)) = machine(&machines.lock()) else {
-                return Ok(Action::done());
-            };
-            if node.annotations().get(REBOOT) != Some(&boot(boots)) || temper == Temper::Deaf {
-                return Ok(Action::done());
-            }
-            let nodes = Api::<Node>::all(ctx.client().clone());
-            let taken = Patch::Merge(json!({ "metadata": { "annotations": { REBOOT: null } } }));
-            nodes.patch(name, &PatchParams::default(), &taken).await?;
-            report(&nodes, name, &boot(boots), "False", clock.now()).await?;
-            tokio::time::sleep(off).await;
-            if temper == Temper::Dies {
-                return Ok(Action::done());
-            }
-            let after = boots + usize::from(temper == Temper::Well);
-            if temper == Temper::Well {
-                let mut machines = machines.lock();
-                machines.rebooted.push(name.to_owned());
-                if let Some(machine) = machines.by_name.get_mut(name) {
-                    machine.boots = after;
-                }
-            }
-            report(&nodes, name, &boot(after), "True", clock.now()).await?;
-            Ok::<_, Error>(Action::done())
-        }
-    };
-    Controller::<Node>::new("kubelets")
-        .workers::<64>()
-        .reconcile(reconcile)
-}
-
-/// A kubelet stops pods that are to go at once.
-fn ends() -> Controller<Pod, impl Reconciler> {
-    Controller::<Pod>::new("ends").reconcile(|request: Request, ctx: Context| async move {
-        let pod = ctx.lister::<Pod>()?.get(&request.key);
-        let Some(pod) = pod.filter(|pod| pod.metadata.deletion_timestamp.is_some()) else {
-            return Ok(Action::done());
-        };
-        let now = DeleteParams::default().grace_period(0);
-        ctx.writer().delete_with(&*pod, &now).await?;
-        Ok::<_, Error>(Action::done())
-    })
-}
-
-/// Counts the nodes that are down at the same time.
-fn census(fleet: &str, most: &Arc<Mutex<usize>>) -> Controller<Node, impl Reconciler> {
-    let most = Arc::clone(most);
-    let fleet = fleet.to_owned();
-    let reconcile = move |_: Request, ctx: Context| {
-        let (most, fleet) = (Arc::clone(&most), fleet.clone());
-        async move {
-            let nodes = ctx.lister::<Node>()?.list(&Query::all());
-            let down = nodes.iter().filter(|node| {
-                let view = NodeView::of(node, &Names::default());
-                // One that has not reported yet is no node of ours.
-                let counts = view.labels.get("fleet") == Some(&fleet) && !view.boot_id.is_empty();
-                counts && (view.cordoned || !view.ready)
-            });
-            let mut most = most.lock();
-            *most = (*most).max(down.count());
-            Ok::<_, Error>(Action::done())
-        }
-    };
-    Controller::<Node>::new("census").reconcile(reconcile)
 }

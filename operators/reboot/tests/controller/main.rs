@@ -4,6 +4,7 @@ mod crash;
 mod drain;
 mod faults;
 mod fleet;
+mod machines;
 mod nodes;
 mod pods;
 mod rights;

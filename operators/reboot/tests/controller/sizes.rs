@@ -97,9 +97,7 @@ pub(crate) async fn the_figures_tell_phases_durations_and_what_is_in_the_way(
             .lines()
             .find_map(|one| one.strip_prefix(&line))
             .map(str::trim);
-        found
-            .map(ToOwned::to_owned)
-            .unwrap_or_else(|| format!("no {line} in\n{text}"))
+        found.map_or_else(|| format!("no {line} in\n{text}"), ToOwned::to_owned)
     };
     let nodes = |phase: &str| {
         figure(format!(

@@ -108,12 +108,12 @@ pub(crate) async fn a_window_that_closes_during_a_drain_gives_the_node_back(
 pub(crate) async fn a_window_over_midnight_opens_on_its_own_day_only(case: Case) -> anyhow::Result<()> {
     let fridays = json!([{ "days": ["Fri"], "start": "22:00", "end": "04:00", "timeZone": "Europe/Berlin" }]);
     // A Friday: at one in the morning it is Thursday's night; on the real server, eight seconds before ten.
-    let begin = if is_embedded(&case) {
+    let from = if is_embedded(&case) {
         "2026-06-04T23:00:00Z"
     } else {
         "2026-06-05T19:59:52Z"
     };
-    let mut fleet = Fleet::idle_at(&case, 1, spec(&fridays), at(begin)).await?;
+    let mut fleet = Fleet::idle_at(&case, 1, spec(&fridays), at(from)).await?;
     let node = fleet.name(0);
     fleet.start();
     fleet.request(&node).await?;
