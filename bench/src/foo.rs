@@ -27,7 +27,7 @@ use kube::{
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::json;
-use tempfile::TempDir;
+use tempfile::{NamedTempFile, TempDir};
 use tokio::{runtime::Runtime, time::timeout};
 use windlass_bench::{
     cases::Plan,
@@ -38,9 +38,8 @@ use windlass_bench::{
 use windlass_cache::{Cache, Change, Selection};
 use windlass_cluster::{Cluster, Real};
 use windlass_foo::{Foo, FooSpec};
-use windlass_runtime::Manager;
 
-use crate::rivals::own;
+use crate::rivals::built;
 
 const RIVAL: &str = "sample-controller";
 const SHIPPED: &str = "sample-controller as shipped";
@@ -55,6 +54,7 @@ const TOO_LONG: Duration = Duration::from_mins(20);
 
 /// Measures both on the embedded server, and on a kube-apiserver where there is one.
 pub(crate) fn bench(plan: &Plan) -> anyhow::Result<Report> {
+    let ours = built("windlass-foo", "foo")?;
     let rivals = Upstream::build()
         .inspect_err(|reason| eprintln!("without the upstream sample controller: {reason:#}"))
         .ok();
@@ -68,6 +68,7 @@ pub(crate) fn bench(plan: &Plan) -> anyhow::Result<Report> {
                 plan,
                 embedded,
                 &cluster,
+                &ours,
                 rivals.as_ref(),
                 &[OURS, RIVAL, SHIPPED],
             )
@@ -78,7 +79,16 @@ pub(crate) fn bench(plan: &Plan) -> anyhow::Result<Report> {
         if plan.wants(real)
             && let Some(cluster) = started(Cluster::real()).await?
         {
-            compare(&mut report, plan, real, &cluster, rivals.as_ref(), &[OURS, RIVAL]).await?;
+            compare(
+                &mut report,
+                plan,
+                real,
+                &cluster,
+                &ours,
+                rivals.as_ref(),
+                &[OURS, RIVAL],
+            )
+            .await?;
             cluster.stop().await;
         }
         anyhow::Ok(())
@@ -94,20 +104,12 @@ async fn started(real: Real) -> anyhow::Result<Option<Cluster>> {
     Ok(Some(real.start().await?))
 }
 
-/// Ours, until it is killed.
-pub(crate) fn run_ours(url: &str) -> anyhow::Result<()> {
-    Runtime::new()?.block_on(async {
-        let client = Client::try_from(kube::Config::new(url.parse()?))?;
-        let manager = Manager::new(client).controller(windlass_foo::controller());
-        Ok(manager.run_until(std::future::pending()).await?)
-    })
-}
-
 async fn compare(
     report: &mut Report,
     plan: &Plan,
     title: &str,
     cluster: &Cluster,
+    ours: &Path,
     rivals: Option<&Upstream>,
     contenders: &[&'static str],
 ) -> anyhow::Result<()> {
@@ -119,8 +121,8 @@ async fn compare(
             }
             let command = match (*contender, rivals) {
                 (OURS, _) => {
-                    let mut command = own()?;
-                    command.args(["foo", &stage.proxy.url()]);
+                    let mut command = Command::new(ours);
+                    command.arg("--kubeconfig").arg(stage.kubeconfig.path());
                     command
                 }
                 (_, None) => continue,
@@ -183,6 +185,8 @@ struct Told {
 struct Stage {
     client: Client,
     proxy: Proxy,
+    /// For the proxy.
+    kubeconfig: NamedTempFile,
 }
 
 impl Stage {
@@ -196,7 +200,24 @@ impl Stage {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         let proxy = Proxy::open(client.clone()).await?;
-        Ok(Self { client, proxy })
+        let kubeconfig = NamedTempFile::new()?;
+        let cluster = json!({ "name": "bench", "cluster": { "server": proxy.url() } });
+        let context = json!({ "name": "bench", "context": { "cluster": "bench", "user": "nobody" } });
+        let user = json!({ "name": "nobody", "user": {} });
+        let config = json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [cluster],
+            "users": [user],
+            "contexts": [context],
+            "current-context": "bench",
+        });
+        fs::write(kubeconfig.path(), config.to_string())?;
+        Ok(Self {
+            client,
+            proxy,
+            kubeconfig,
+        })
     }
 
     /// Starts a contender, makes the Foos, and says what it took when all is right.
@@ -261,7 +282,9 @@ impl Stage {
         let took = began.elapsed().as_secs_f64();
         // Status writes that are still on their way are part of the price.
         tokio::time::sleep(Duration::from_secs(1)).await;
-        let requests: usize = self.proxy.take_counts().values().sum();
+        let counts = self.proxy.take_counts();
+        eprintln!("foo: {counts:?}");
+        let requests: usize = counts.values().sum();
         let told = Told {
             took,
             cpu: (processes::cpu_micros(process)? - cpu) / count(FOOS),

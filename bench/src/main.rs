@@ -98,7 +98,6 @@ fn measure_one(arguments: &[&str]) -> anyhow::Result<()> {
         ["reconcile", contender, case, number, cluster] => {
             reconcile::measure_case(contender, case, number, cluster)?
         }
-        ["foo", cluster] => return foo::run_ours(cluster),
         _ => bail!("nothing to measure: {arguments:?}"),
     })
 }

@@ -1,5 +1,5 @@
-//! Who is measured: ours, and the rivals written in Go, built once per run from `rivals/go` where their versions are
-//! pinned.
+//! Who is measured: our programs, and the rivals written in Go, built once per run from `rivals/go` where their versions
+//! are pinned.
 
 use std::{
     path::{Path, PathBuf},
@@ -58,4 +58,20 @@ pub(crate) fn own() -> anyhow::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg("measure");
     Ok(command)
+}
+
+/// Another program of ours, built as this one was.
+pub(crate) fn built(package: &str, program: &str) -> anyhow::Result<PathBuf> {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let mut build = Command::new(cargo);
+    build.args(["build", "--quiet", "-p", package, "--bin", program]);
+    if !cfg!(debug_assertions) {
+        build.arg("--release");
+    }
+    let status = build.current_dir(env!("CARGO_MANIFEST_DIR")).status();
+    let status = status.with_context(|| format!("cargo, to build `{program}`"))?;
+    if !status.success() {
+        bail!("`{program}` does not build: {status}");
+    }
+    Ok(std::env::current_exe()?.with_file_name(program))
 }

@@ -73,11 +73,14 @@ impl Query {
     /// The entries that match, by key. `known` are the indexes that the snapshot may have.
     pub(crate) fn run(&self, snapshot: &Snapshot, known: &[Arc<Definition>]) -> Vec<Arc<Entry>> {
         let limit = self.limit.unwrap_or(usize::MAX);
-        let Some(plan) = self.plan(snapshot, known) else {
+        let Some(mut plan) = self.plan(snapshot, known) else {
             return Vec::new();
         };
+        // What is taken from a set need not be looked for in it.
+        let narrowest = (0..plan.sets.len()).min_by_key(|place| plan.sets[*place].len());
+        let narrowest = narrowest.map(|place| plan.sets.swap_remove(place));
         let matching = |entry: &&Arc<Entry>| self.matches(entry, &plan);
-        match plan.sets.iter().min_by_key(|set| set.len()) {
+        match narrowest {
             Some(narrowest) => {
                 let found = narrowest.iter().filter_map(|key| snapshot.objects.get(key));
                 found.filter(matching).take(limit).cloned().collect()
