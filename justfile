@@ -43,13 +43,9 @@ deny:
 registry kubeconfig:
     hack/registry/reduce --kubeconfig {{ kubeconfig }}
 
-# Compares with the rivals in one run: `just bench queue`.
-bench subject:
-    cargo run --release -p windlass-bench -- {{ subject }}
-
-# The embedded API server against kube-apiserver and etcd in one run.
-bench-server:
-    cargo run --release -p windlass-bench --bin windlass-bench-server
+# Compares with the rivals in one run: `just bench`, `just bench queue cache`, `just bench --json run.json --svg run.svg`.
+bench *arguments:
+    cargo run --release -p windlass-bench -- {{ arguments }}
 
 # How fast an embedded cluster of a thousand nodes comes alive, and what it costs at rest.
 bench-cluster:

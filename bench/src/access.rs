@@ -4,10 +4,13 @@ use anyhow::Context;
 use kube::{Client, client::Body};
 use serde_json::json;
 use tokio::runtime::{Builder, Runtime};
+use windlass_bench::{
+    cases::{Figures, Line, Plan},
+    report::Report,
+};
 use windlass_cluster::Cluster;
 
-use crate::measure::{Measurement, measure};
-use crate::rounds::{Contender, compare, print_head};
+use crate::measure::{LINES, measure};
 
 /// How many users have a binding of their own in the namespace.
 const USERS: usize = 1_000;
@@ -19,37 +22,58 @@ const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/ro
 const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// Prints the table. The first line of each case is a server that asks nobody; the ratio of the others is what asking costs.
-pub(crate) fn bench() -> anyhow::Result<()> {
+/// The server that asks nobody; the ratio of the others is what asking costs.
+const OPEN: &str = "without RBAC";
+
+/// A contender's name and how it measures itself.
+type Contender<'a> = (&'a str, Box<dyn Fn() -> Figures + 'a>);
+
+/// Measures in this process, round by round.
+pub(crate) fn bench(plan: &Plan) -> anyhow::Result<Report> {
     let runtime = Builder::new_current_thread()
         .enable_all()
         .build()
         .context("a runtime")?;
-    print_head();
-    let started = |rbac| -> anyhow::Result<Measurement> {
-        Ok(measure(
+    let started = |rbac| {
+        measure(
             1,
             || (),
             |()| drop(runtime.block_on(start(rbac)).expect("it starts")),
-        ))
+        )
     };
-    compare(
-        "start in the process",
-        &[
-            ("without RBAC", Box::new(|| started(false))),
-            ("with RBAC", Box::new(|| started(true))),
-        ],
-    )?;
     let open = runtime.block_on(populated(false))?;
     let asking = runtime.block_on(populated(true))?;
     let one = runtime.block_on(asking.user("user-500", [""; 0]))?.client();
     let (open, admin) = (open.client(), asking.client());
-    let contenders: Vec<Contender<'_>> = vec![
-        ("without RBAC", Box::new(|| Ok(gets(&runtime, &open)))),
-        ("administrator", Box::new(|| Ok(gets(&runtime, &admin)))),
-        ("one user of 1,000", Box::new(|| Ok(gets(&runtime, &one)))),
+    let cases: [(&str, Vec<Contender<'_>>); 2] = [
+        (
+            "start in the process",
+            vec![
+                (OPEN, Box::new(|| started(false))),
+                ("with RBAC", Box::new(|| started(true))),
+            ],
+        ),
+        (
+            "get of a config map in the process",
+            vec![
+                (OPEN, Box::new(|| gets(&runtime, &open))),
+                ("administrator", Box::new(|| gets(&runtime, &admin))),
+                ("one user of 1,000", Box::new(|| gets(&runtime, &one))),
+            ],
+        ),
     ];
-    compare("get of a config map in the process", &contenders)
+    let mut report = Report::new("access", OPEN);
+    for (title, contenders) in cases.iter().filter(|(title, _)| plan.wants(title)) {
+        for _ in 0..plan.rounds {
+            for (name, measure) in contenders {
+                let figures = measure();
+                for Line { what, key, unit } in LINES {
+                    report.add(&format!("{title}{what}"), name, *unit, figures[*key]);
+                }
+            }
+        }
+    }
+    Ok(report)
 }
 
 async fn start(rbac: bool) -> anyhow::Result<Cluster> {
@@ -87,7 +111,7 @@ async fn post(client: &Client, path: &str, body: serde_json::Value) -> anyhow::R
     Ok(())
 }
 
-fn gets(runtime: &Runtime, client: &Client) -> Measurement {
+fn gets(runtime: &Runtime, client: &Client) -> Figures {
     measure(
         REQUESTS,
         || (),

@@ -7,10 +7,6 @@
 //! A thousand simulated nodes and a hundred Deployments of a hundred pods, everything in this process. There is no rival
 //! here to run beside it: kwok needs a control plane, and its own gate is 10,000 pods in 60 s, which is what the ratio is to.
 
-#[allow(dead_code, reason = "the server's bench uses the rest")]
-#[path = "server/processes.rs"]
-mod processes;
-
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt, TryStreamExt, stream};
@@ -20,6 +16,7 @@ use kube::{
     api::{ListParams, PostParams},
 };
 use serde_json::json;
+use windlass_bench::processes;
 use windlass_cluster::{Cluster, Embedded};
 
 // The allocator of the `windlass` program.

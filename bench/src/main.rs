@@ -1,53 +1,151 @@
 //! Measures Windlass and its rivals on the same cases, in turns, in the same run, and prints one table per subject.
 //!
 //! ```text
-//! cargo run --release -p windlass-bench -- queue
-//! cargo run --release -p windlass-bench -- access
-//! cargo run --release -p windlass-bench -- cache
-//! cargo run --release -p windlass-bench -- reconcile
-//! cargo run --release -p windlass-bench -- reconcile latency
+//! cargo run --release -p windlass-bench                                # all subjects
+//! cargo run --release -p windlass-bench -- queue cache                  # some of them
+//! cargo run --release -p windlass-bench -- reconcile --only "no-op"     # some cases
+//! cargo run --release -p windlass-bench -- --json run.json --svg run.svg
+//! cargo run --release -p windlass-bench -- --from run.json --svg run.svg   # draws it again
 //! ```
 //!
-//! The API server has a program of its own, `windlass-bench-server`, so has the living cluster, `windlass-bench-cluster`, and so
-//! has secretsync, `windlass-bench-secretsync`.
-//!
-//! A subject is a module with a list of cases and a list of rivals; adding one is adding an arm below. Figures are only
-//! worth quoting from a quiet machine.
+//! A subject is a module that makes a report; adding one is adding a variant below. The API server has a program of its
+//! own, `windlass-bench-server`, because this one counts its allocations, and is started by this one; the living cluster and
+//! secretsync, with no rival to run beside them, have `windlass-bench-cluster` and `windlass-bench-secretsync`. Figures are only worth quoting from a quiet machine.
 
 mod access;
 mod cache;
-mod lines;
+mod foo;
 mod measure;
 mod queue;
 mod reconcile;
 mod rivals;
-mod rounds;
-mod serve;
+mod server_apart;
 
-use std::alloc::System;
+use std::{alloc::System, fs, path::PathBuf};
 
-use anyhow::bail;
+use anyhow::{Context, bail, ensure};
+use clap::{Parser, ValueEnum};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
+use windlass_bench::{
+    cases::{Plan, tell},
+    chart,
+    machine::Machine,
+    report::{Report, Run},
+    serve,
+};
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
+/// Measures Windlass and its rivals on the same cases, in turns, in one run.
+#[derive(Parser)]
+#[command(name = "windlass-bench")]
+struct Arguments {
+    /// What to measure; nothing: everything
+    subjects: Vec<Subject>,
+
+    /// How often each case is measured; an odd number has a median
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+
+    /// Only the cases with this in their titles
+    #[arg(long, default_value = "", hide_default_value = true)]
+    only: String,
+
+    /// Writes all figures of all rounds, and the machine's, to this file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    /// Draws how many times better ours is, to this file
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+
+    /// Measures nothing, and takes the figures of an earlier run
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["subjects", "only"])]
+    from: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Subject {
+    /// The work queue against client-go's and controller-runtime's
+    Queue,
+    /// The cache against client-go's shared informer and kube-rs' reflector
+    Cache,
+    /// The controller against controller-runtime's and kube-rs'
+    Reconcile,
+    /// The embedded API server against kube-apiserver and etcd
+    Server,
+    /// The sample controller against the upstream one, from Foos to Deployments
+    Foo,
+    /// What knowing its users costs the embedded API server
+    Access,
+}
+
 fn main() -> anyhow::Result<()> {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["queue"] => queue::bench(),
-        // What `bench` starts for each measurement of ours.
-        ["measure", "queue", case] => queue::measure_case(case),
-        ["cache"] => cache::bench(),
-        ["measure", "cache", contender, case, source] => cache::measure_case(contender, case, source),
-        ["reconcile"] => reconcile::bench(None),
-        // One of its cases.
-        ["reconcile", case] => reconcile::bench(Some(case)),
-        ["measure", "reconcile", contender, case, number, cluster] => {
-            reconcile::measure_case(contender, case, number, cluster)
-        }
-        ["access"] => access::bench(),
+        // What the subjects start for each measurement of ours.
+        ["measure", ref measured @ ..] => measure_one(measured),
         [serve::SERVE] => serve::serve(),
-        _ => bail!("name a subject: `queue`, `cache`, `reconcile` or `access`"),
+        _ => bench(&Arguments::parse()),
     }
+}
+
+fn measure_one(arguments: &[&str]) -> anyhow::Result<()> {
+    tell(&match *arguments {
+        ["queue", case] => queue::measure_case(case)?,
+        ["cache", contender, case, source, pods] => cache::measure_case(contender, case, source, pods)?,
+        ["reconcile", contender, case, number, cluster] => {
+            reconcile::measure_case(contender, case, number, cluster)?
+        }
+        ["foo", cluster] => return foo::run_ours(cluster),
+        _ => bail!("nothing to measure: {arguments:?}"),
+    })
+}
+
+fn bench(arguments: &Arguments) -> anyhow::Result<()> {
+    ensure!(arguments.rounds > 0, "at least one round");
+    let run = match &arguments.from {
+        Some(file) => serde_json::from_slice(&fs::read(file).with_context(|| file.display().to_string())?)
+            .with_context(|| format!("{} is not what --json writes", file.display()))?,
+        None => measure_all(arguments)?,
+    };
+    if arguments.from.is_some() {
+        for report in &run.reports {
+            println!("\n## {}\n\n{}", report.subject, report.table());
+        }
+    }
+    if let Some(file) = &arguments.json {
+        fs::write(file, serde_json::to_string_pretty(&run)?).with_context(|| file.display().to_string())?;
+    }
+    if let Some(file) = &arguments.svg {
+        fs::write(file, chart::draw(&run)).with_context(|| file.display().to_string())?;
+    }
+    Ok(())
+}
+
+fn measure_all(arguments: &Arguments) -> anyhow::Result<Run> {
+    let plan = Plan {
+        rounds: arguments.rounds,
+        only: arguments.only.clone(),
+    };
+    let machine = Machine::here();
+    println!("{}", machine.line());
+    let mut reports: Vec<Report> = Vec::new();
+    for subject in Subject::value_variants() {
+        if !arguments.subjects.is_empty() && !arguments.subjects.contains(subject) {
+            continue;
+        }
+        let report = match subject {
+            Subject::Queue => queue::bench(&plan),
+            Subject::Cache => cache::bench(&plan),
+            Subject::Reconcile => reconcile::bench(&plan),
+            Subject::Server => server_apart::bench(&plan),
+            Subject::Foo => foo::bench(&plan),
+            Subject::Access => access::bench(&plan),
+        }?;
+        println!("\n## {}\n\n{}", report.subject, report.table());
+        reports.push(report);
+    }
+    Ok(Run { machine, reports })
 }

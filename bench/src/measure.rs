@@ -2,24 +2,32 @@
 
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
 use stats_alloc::Region;
+use windlass_bench::{
+    cases::{Figures, Line, figures},
+    report::Unit,
+};
 
-/// What one operation costs. Every contender prints it as JSON.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
-pub(crate) struct Measurement {
-    /// Time per operation.
-    pub(crate) nanos: f64,
-    /// Calls to the allocator per operation.
-    pub(crate) allocations: f64,
-}
+/// What one operation costs.
+pub(crate) const LINES: &[Line] = &[
+    Line {
+        what: "",
+        key: "nanos",
+        unit: Unit::Nanos,
+    },
+    Line {
+        what: ": allocations",
+        key: "allocations",
+        unit: Unit::Count,
+    },
+];
 
 /// Runs a case once to warm up and then for at least a quarter of a second. What `prepare` does is not counted.
 pub(crate) fn measure<T>(
     operations: u32,
     mut prepare: impl FnMut() -> T,
     mut run: impl FnMut(&mut T),
-) -> Measurement {
+) -> Figures {
     run(&mut prepare());
     let mut spent = Duration::ZERO;
     let mut allocations = 0;
@@ -34,8 +42,8 @@ pub(crate) fn measure<T>(
         allocations += u32::try_from(change.allocations + change.reallocations).unwrap_or(u32::MAX);
         total += f64::from(operations);
     }
-    Measurement {
-        nanos: spent.as_secs_f64() * 1e9 / total,
-        allocations: f64::from(allocations) / total,
-    }
+    figures([
+        ("nanos", spent.as_secs_f64() * 1e9 / total),
+        ("allocations", f64::from(allocations) / total),
+    ])
 }

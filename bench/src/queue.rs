@@ -3,77 +3,71 @@
 
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::bail;
 use tokio::runtime::{Builder, Runtime};
+use windlass_bench::{
+    cases::{Case, Figures, Plan, compare},
+    report::{OURS, Report},
+};
 use windlass_workqueue::WorkQueue;
 
-use crate::measure::{Measurement, measure};
-use crate::rivals::{GoRivals, measure_ours};
-use crate::rounds::{Contender, compare, print_head};
+use crate::{
+    measure::{LINES, measure},
+    rivals::{GoRivals, own},
+};
 
-struct Case {
-    /// What the rivals' program knows it by.
-    name: &'static str,
-    title: &'static str,
-    ours: fn() -> Measurement,
-}
+const ALL: &[&str] = &[OURS, RIVAL, "controller-runtime"];
+
+const RIVAL: &str = "client-go";
 
 const CASES: [Case; 4] = [
-    Case {
-        name: "cycle",
-        title: "1,000 × (add, take, done), one thread",
-        ours: cycle,
-    },
-    Case {
-        name: "million",
-        title: "add of 1,000,000 distinct keys",
-        ours: million,
-    },
-    Case {
-        name: "delayed",
-        title: "1,000 delayed adds (the call alone)",
-        ours: delayed,
-    },
-    Case {
-        name: "crowd",
-        title: "8 producers × 8 workers: add, take, done",
-        ours: crowd,
-    },
+    case("cycle", "1,000 × (add, take, done), one thread"),
+    case("million", "add of 1,000,000 distinct keys"),
+    case("delayed", "1,000 delayed adds (the call alone)"),
+    case("crowd", "8 producers × 8 workers: add, take, done"),
 ];
 
-const RIVALS: [&str; 2] = ["client-go", "controller-runtime"];
-
-/// Prints the table.
-pub(crate) fn bench() -> anyhow::Result<()> {
-    let go = GoRivals::build();
-    if let Err(reason) = &go {
-        println!("These are our figures alone: {reason:#}.\n");
+const fn case(name: &'static str, title: &'static str) -> Case {
+    Case {
+        title,
+        name,
+        number: 0,
+        contenders: ALL,
+        lines: LINES,
     }
-    print_head();
-    for Case { name, title, .. } in CASES {
-        let mut contenders: Vec<Contender<'_>> =
-            vec![("windlass", Box::new(move || measure_ours("queue", name)))];
-        if let Ok(go) = &go {
-            for rival in RIVALS {
-                contenders.push((rival, Box::new(move || go.measure(rival, name))));
-            }
+}
+
+/// Measures them all; without Go, ours alone.
+pub(crate) fn bench(plan: &Plan) -> anyhow::Result<Report> {
+    let go = GoRivals::build_or_say();
+    let mut report = Report::new("queue", RIVAL);
+    compare(&mut report, plan, &CASES, |case, contender| {
+        if contender == OURS {
+            let mut command = own()?;
+            command.args(["queue", case.name]);
+            return Ok(Some(command));
         }
-        compare(title, &contenders)?;
-    }
-    Ok(())
+        Ok(go.as_ref().map(|go| {
+            let mut command = go.command();
+            command.args(["-rival", contender, "-case", case.name]);
+            command
+        }))
+    })?;
+    Ok(report)
 }
 
-/// Measures ours on one case and prints the result.
-pub(crate) fn measure_case(name: &str) -> anyhow::Result<()> {
-    let case = CASES
-        .into_iter()
-        .find(|case| case.name == name)
-        .with_context(|| format!("no case `{name}`"))?;
-    println!("{}", serde_json::to_string(&(case.ours)())?);
-    Ok(())
+/// Measures ours on one case.
+pub(crate) fn measure_case(name: &str) -> anyhow::Result<Figures> {
+    Ok(match name {
+        "cycle" => cycle(),
+        "million" => million(),
+        "delayed" => delayed(),
+        "crowd" => crowd(),
+        _ => bail!("no case `{name}`"),
+    })
 }
 
-fn cycle() -> Measurement {
+fn cycle() -> Figures {
     const KEYS: u32 = 1000;
     let runtime = one_thread();
     let queue = WorkQueue::<u64>::new();
@@ -93,7 +87,7 @@ fn cycle() -> Measurement {
     )
 }
 
-fn million() -> Measurement {
+fn million() -> Figures {
     const KEYS: u32 = 1_000_000;
     measure(KEYS, WorkQueue::<u64>::new, |queue| {
         for key in 0..u64::from(KEYS) {
@@ -102,7 +96,7 @@ fn million() -> Measurement {
     })
 }
 
-fn delayed() -> Measurement {
+fn delayed() -> Figures {
     const KEYS: u32 = 1000;
     // Between one and eleven minutes, in no order: multiples of a generator modulo a prime.
     let delays: Vec<_> = (1..=u64::from(KEYS))
@@ -115,7 +109,7 @@ fn delayed() -> Measurement {
     })
 }
 
-fn crowd() -> Measurement {
+fn crowd() -> Figures {
     const PRODUCERS: u32 = 8;
     const WORKERS: u32 = 8;
     const EACH: u32 = 25_000;

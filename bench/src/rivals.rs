@@ -1,13 +1,13 @@
 //! Who is measured: ours, and the rivals written in Go, built once per run from `rivals/go` where their versions are
 //! pinned.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::{Context, bail};
 use tempfile::TempDir;
-
-use crate::measure::Measurement;
 
 /// The program that measures the Go rivals.
 pub(crate) struct GoRivals {
@@ -40,28 +40,22 @@ impl GoRivals {
         })
     }
 
-    /// The program, for a subject with arguments of its own.
+    /// Builds the program, or says why there is none: then there are our figures alone.
+    pub(crate) fn build_or_say() -> Option<Self> {
+        Self::build()
+            .inspect_err(|reason| eprintln!("without the rivals in Go: {reason:#}"))
+            .ok()
+    }
+
+    /// The program.
     pub(crate) fn command(&self) -> Command {
         Command::new(&self.program)
     }
-
-    /// Measures one rival on one case.
-    pub(crate) fn measure(&self, rival: &str, case: &str) -> anyhow::Result<Measurement> {
-        measure_in_process(Command::new(&self.program).args(["-rival", rival, "-case", case]))
-    }
 }
 
-/// Measures ours on one case of a subject.
-pub(crate) fn measure_ours(subject: &str, case: &str) -> anyhow::Result<Measurement> {
-    measure_in_process(Command::new(std::env::current_exe()?).args(["measure", subject, case]))
-}
-
-/// Every measurement has a process of its own, ours too. In one process that ran from start to end, ours measured up to
-/// twice as slow on a busy machine, while the rivals, in fresh ones, did not.
-fn measure_in_process(command: &mut Command) -> anyhow::Result<Measurement> {
-    let output = command.output()?;
-    if !output.status.success() {
-        bail!("{command:?}: {}", String::from_utf8_lossy(&output.stderr));
-    }
-    serde_json::from_slice(&output.stdout).with_context(|| format!("what {command:?} says"))
+/// This program, to measure ours, or kube-rs, once.
+pub(crate) fn own() -> anyhow::Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg("measure");
+    Ok(command)
 }

@@ -6,11 +6,11 @@ use tokio::io::AsyncReadExt;
 use windlass_cluster::Cluster;
 
 /// Makes this program that server.
-pub(crate) const SERVE: &str = "serve";
+pub const SERVE: &str = "serve";
 
 /// Serves until it is killed or whoever started it is gone. Says where the kubeconfig is, and how many microseconds its start
 /// took.
-pub(crate) fn serve() -> anyhow::Result<()> {
+pub fn serve() -> anyhow::Result<()> {
     let started = Instant::now();
     tokio::runtime::Runtime::new()?.block_on(async {
         let cluster = Cluster::embedded().start().await?;

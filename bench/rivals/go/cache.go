@@ -26,13 +26,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Figures has the same fields as its counterpart in bench/src/cache/figures.rs; what a case does not measure is 0.
-type Figures struct {
-	Retained float64 `json:"retained"` // bytes per pod
-	SyncCPU  float64 `json:"sync_cpu"` // microseconds per pod
-	Events   float64 `json:"events"`   // per second
-	Get      float64 `json:"get"`      // nanoseconds
-}
+// Figures are told by name, as in bench/src/cases.rs; what a case does not measure is not there.
+type Figures map[string]float64
 
 const eventsSent = 100_000
 
@@ -110,19 +105,27 @@ func servePods(file string) {
 	})))
 }
 
-func measureCache(name, source string) Figures {
+func measureCache(rival, name, source string) Figures {
 	switch name {
-	case "sync":
-		return syncPods(source)
+	case "sync", "sync-real":
+		return syncPods(source, rival == "client-go JSON")
 	case "events":
-		return podEvents(source, 0)
+		return podEvents(source, 0, 0)
+	case "events-of-few":
+		return podEvents(source, 500, 0)
 	case "events-10-readers":
-		return podEvents(source, 10)
+		return podEvents(source, 0, 10)
+	case "events-of-few-10-readers":
+		return podEvents(source, 500, 10)
 	case "get":
 		return getPods(source)
+	case "index":
+		return indexPods(source)
+	case "list":
+		return listPods(source)
 	}
 	fail("no case %q", name)
-	return Figures{}
+	return nil
 }
 
 func heap() float64 {
@@ -139,14 +142,25 @@ func cpu() time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// syncPods fills a shared informer from the server in protobuf, the default of client-go's typed clients.
-func syncPods(url string) Figures {
+// peak is the most memory that this process had, in megabytes.
+func peak() float64 {
+	var usage syscall.Rusage
+	must(syscall.Getrusage(syscall.RUSAGE_SELF, &usage))
+	return float64(usage.Maxrss) / 1024
+}
+
+// syncPods fills a shared informer from the server: in protobuf, the default of client-go's typed clients, or in JSON, which
+// is what custom resources come in.
+func syncPods(url string, inJSON bool) Figures {
 	scheme := podScheme()
 	config := &rest.Config{Host: url, APIPath: "/api", QPS: -1}
 	config.GroupVersion = &corev1.SchemeGroupVersion
 	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	config.ContentType = "application/vnd.kubernetes.protobuf"
 	config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
+	if inJSON {
+		config.ContentType, config.AcceptContentTypes = "application/json", "application/json"
+	}
 	client, err := rest.RESTClientFor(config)
 	must(err)
 	list := func(options metav1.ListOptions) (kruntime.Object, error) {
@@ -159,18 +173,23 @@ func syncPods(url string) Figures {
 		options.Watch = true
 		return client.Get().Resource("pods").VersionedParams(&options, metav1.ParameterCodec).Watch(context.Background())
 	}
-	before, started := heap(), cpu()
+	before, started, began := heap(), cpu(), time.Now()
 	informer := cache.NewSharedIndexInformer(&cache.ListWatch{ListFunc: list, WatchFunc: follow}, &corev1.Pod{}, 0,
 		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 	go informer.Run(make(chan struct{}))
 	for !informer.HasSynced() {
 		time.Sleep(time.Millisecond)
 	}
-	spent := cpu() - started
+	wall, spent, most := time.Since(began), cpu()-started, peak()
 	retained := heap() - before
 	count := float64(len(informer.GetStore().ListKeys()))
 	runtime.KeepAlive(informer)
-	return Figures{Retained: retained / count, SyncCPU: float64(spent.Microseconds()) / count}
+	return Figures{
+		"wall":     wall.Seconds() * 1e3,
+		"cpu":      float64(spent.Microseconds()) / count,
+		"retained": retained / count,
+		"peak":     most,
+	}
 }
 
 // source is a list and a watch in memory that gives decoded pods, as client-go's own benchmarks do.
@@ -185,11 +204,23 @@ func (s *source) informer() cache.SharedIndexInformer {
 			return &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "1000000"}, Items: s.pods}, nil
 		},
 		WatchFunc: func(metav1.ListOptions) (watch.Interface, error) { return s.events, nil },
-	}, &corev1.Pod{}, 0, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	}, &corev1.Pod{}, 0, cache.Indexers{
+		cache.NamespaceIndex: cache.MetaNamespaceIndexFunc,
+		service: func(object any) ([]string, error) {
+			return []string{object.(*corev1.Pod).Labels[service]}, nil
+		},
+	})
 }
 
-func podEvents(file string, readers int) Figures {
+// service is the label that has the name of a pod's service.
+const service = "app.kubernetes.io/name"
+
+// podEvents sends updates of the first so many pods in turn; 0 are all.
+func podEvents(file string, changing, readers int) Figures {
 	_, pods := readPods(file)
+	if changing == 0 {
+		changing = len(pods)
+	}
 	s := &source{pods: pods, events: watch.NewFakeWithChanSize(1000, false)}
 	informer := s.informer()
 	var left sync.WaitGroup
@@ -217,7 +248,7 @@ func podEvents(file string, readers int) Figures {
 	start, deadline := time.Now(), time.Now().Add(20*time.Second)
 	go func() {
 		for i := range eventsSent {
-			pod := pods[i%len(pods)]
+			pod := pods[i%changing]
 			pod.ResourceVersion = strconv.Itoa(1_000_001 + i)
 			s.events.Modify(&pod)
 		}
@@ -228,10 +259,11 @@ func podEvents(file string, readers int) Figures {
 	case <-done:
 	case <-time.After(time.Until(deadline)):
 	}
-	return Figures{Events: float64(seen.Load()) / time.Since(start).Seconds()}
+	return Figures{"events": float64(seen.Load()) / time.Since(start).Seconds()}
 }
 
-func getPods(file string) Figures {
+// filled is an informer with the pods of a file.
+func filled(file string) cache.SharedIndexInformer {
 	_, pods := readPods(file)
 	s := &source{pods: pods, events: watch.NewFake()}
 	informer := s.informer()
@@ -239,6 +271,15 @@ func getPods(file string) Figures {
 	for !informer.HasSynced() {
 		time.Sleep(time.Millisecond)
 	}
+	return informer
+}
+
+func each(start time.Time, count int) Figures {
+	return Figures{"nanos": float64(time.Since(start).Nanoseconds()) / float64(count)}
+}
+
+func getPods(file string) Figures {
+	informer := filled(file)
 	keys := informer.GetStore().ListKeys()[:200]
 	const rounds = 5000
 	start := time.Now()
@@ -250,5 +291,35 @@ func getPods(file string) Figures {
 			}
 		}
 	}
-	return Figures{Get: float64(time.Since(start).Nanoseconds()) / float64(rounds*len(keys))}
+	return each(start, rounds*len(keys))
+}
+
+// indexPods looks up the pods of a hundred services in turn.
+func indexPods(file string) Figures {
+	informer := filled(file)
+	services := informer.GetIndexer().ListIndexFuncValues(service)[:100]
+	const rounds = 1000
+	start := time.Now()
+	for range rounds {
+		for _, name := range services {
+			pods, err := informer.GetIndexer().ByIndex(service, name)
+			if err != nil || len(pods) == 0 {
+				fail("no pods of %s: %v", name, err)
+			}
+		}
+	}
+	return each(start, rounds*len(services))
+}
+
+func listPods(file string) Figures {
+	informer := filled(file)
+	const rounds = 200
+	start := time.Now()
+	for range rounds {
+		pods, err := informer.GetIndexer().ByIndex(cache.NamespaceIndex, "team-7")
+		if err != nil || len(pods) == 0 {
+			fail("no pods of the namespace: %v", err)
+		}
+	}
+	return each(start, rounds)
 }

@@ -32,14 +32,14 @@ var rivals = map[string]func() Queue{
 	"controller-runtime": func() Queue { return priorityqueue.New[int]("") },
 }
 
-// Measurement has the same fields as its counterpart in bench/src/measure.rs.
+// Measurement has the figures of bench/src/measure.rs.
 type Measurement struct {
 	Nanos       float64 `json:"nanos"`       // per operation
 	Allocations float64 `json:"allocations"` // per operation
 }
 
 func main() {
-	rival := flag.String("rival", "client-go", "which queue")
+	rival := flag.String("rival", "client-go", "which queue, or which form of the cache")
 	name := flag.String("case", "cycle", "what to measure")
 	serve := flag.String("serve", "", "a file of pods to serve instead")
 	source := flag.String("source", "", "measures the cache on this server or this file of pods")
@@ -55,7 +55,7 @@ func main() {
 		return
 	}
 	if *source != "" {
-		must(json.NewEncoder(os.Stdout).Encode(measureCache(*name, *source)))
+		must(json.NewEncoder(os.Stdout).Encode(measureCache(*rival, *name, *source)))
 		return
 	}
 	queue, ok := rivals[*rival]

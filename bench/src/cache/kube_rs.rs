@@ -2,6 +2,7 @@
 
 use std::{
     hint::black_box,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -17,17 +18,21 @@ use kube::{
     },
 };
 use tokio::{runtime::Builder, task::JoinHandle};
+use windlass_bench::cases::Figures;
 
-use super::{EVENTS, Figures, PODS, allocated, client, cpu_seconds, memory::FIRST, memory::Source};
+use super::{EVENTS, allocated, client, cpu_seconds, each, memory::FIRST, memory::Source, rate, synced};
 
-pub(super) fn measure(case: &str, source: &str) -> anyhow::Result<Figures> {
+pub(super) fn measure(case: &str, source: &str, pods: usize) -> anyhow::Result<Figures> {
     let runtime = Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         match case {
-            "sync" => sync(source).await,
-            "events" => events(source, 0).await,
-            "events-10-readers" => events(source, 10).await,
-            "get" => get(source).await,
+            "sync" | "sync-real" => sync(source, pods).await,
+            "events" => events(source, pods, 0).await,
+            "events-of-few" => events(source, 500, 0).await,
+            "events-10-readers" => events(source, pods, 10).await,
+            "events-of-few-10-readers" => events(source, 500, 10).await,
+            "get" => get(source, pods).await,
+            "list" => list(source, pods).await,
             _ => bail!("no case `{case}`"),
         }
     })
@@ -53,54 +58,49 @@ fn follow(client: Client, last: Option<String>) -> (Store<Pod>, JoinHandle<()>) 
     (reader, task)
 }
 
-async fn sync(url: &str) -> anyhow::Result<Figures> {
+async fn sync(url: &str, pods: usize) -> anyhow::Result<Figures> {
     let client = client(url)?;
-    let (before, started) = (allocated(), cpu_seconds()?);
+    let (before, started, began) = (allocated(), cpu_seconds()?, Instant::now());
     let (store, _task) = follow(client, None);
     store.wait_until_ready().await?;
+    let wall = began.elapsed().as_secs_f64();
     tokio::time::sleep(Duration::from_millis(200)).await;
     let spent = cpu_seconds()? - started;
-    let count = f64::from(u32::try_from(store.len())?);
-    Ok(Figures {
-        retained: (allocated() - before) / count,
-        sync_cpu: spent * 1e6 / count,
-        ..Figures::default()
-    })
+    anyhow::ensure!(store.len() == pods, "{} of {pods} pods", store.len());
+    synced(pods, wall, spent, allocated() - before)
 }
 
-async fn events(file: &str, readers: usize) -> anyhow::Result<Figures> {
+async fn events(file: &str, changing: usize, readers: usize) -> anyhow::Result<Figures> {
     // It takes so long for each that a tenth of them tells enough.
     let count = EVENTS / 10;
-    let source = Source::read(file, PODS, count)?;
+    let source = Source::read(file, changing, count)?;
     let (store, task) = follow(source.client(), Some((FIRST + count - 1).to_string()));
     store.wait_until_ready().await?;
     for reader in 0..readers {
         let store = store.clone();
         tokio::spawn(async move {
-            let namespace = Some(format!("team-{reader}"));
+            let namespace = format!("team-{reader}");
             loop {
-                let found: Vec<_> = store
-                    .state()
-                    .into_iter()
-                    .filter(|pod| pod.metadata.namespace == namespace)
-                    .collect();
-                black_box(found);
+                black_box(of_namespace(&store, &namespace));
                 tokio::task::yield_now().await;
             }
         });
     }
-    let start = Instant::now();
+    let began = Instant::now();
     source.go.send_replace(true);
     task.await.context("the watch")?;
-    Ok(Figures {
-        events: f64::from(u32::try_from(count)?) / start.elapsed().as_secs_f64(),
-        ..Figures::default()
-    })
+    Ok(rate(began, count))
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a figure for a table")]
-async fn get(file: &str) -> anyhow::Result<Figures> {
-    let source = Source::read(file, PODS, 0)?;
+/// It has no indexes: everything is looked at.
+fn of_namespace(store: &Store<Pod>, namespace: &str) -> Vec<Arc<Pod>> {
+    let all = store.state().into_iter();
+    all.filter(|pod| pod.metadata.namespace.as_deref() == Some(namespace))
+        .collect()
+}
+
+async fn get(file: &str, pods: usize) -> anyhow::Result<Figures> {
+    let source = Source::read(file, pods, 0)?;
     let (store, _task) = follow(source.client(), None);
     store.wait_until_ready().await?;
     let keys: Vec<_> = store
@@ -110,14 +110,23 @@ async fn get(file: &str) -> anyhow::Result<Figures> {
         .map(|pod| ObjectRef::from_obj(&**pod))
         .collect();
     let rounds = 5000;
-    let start = Instant::now();
+    let began = Instant::now();
     for _ in 0..rounds {
         for key in &keys {
             black_box(store.get(key));
         }
     }
-    Ok(Figures {
-        get: start.elapsed().as_secs_f64() * 1e9 / (rounds * keys.len()) as f64,
-        ..Figures::default()
-    })
+    Ok(each(began, rounds * keys.len()))
+}
+
+async fn list(file: &str, pods: usize) -> anyhow::Result<Figures> {
+    let source = Source::read(file, pods, 0)?;
+    let (store, _task) = follow(source.client(), None);
+    store.wait_until_ready().await?;
+    let rounds = 50;
+    let began = Instant::now();
+    for _ in 0..rounds {
+        black_box(of_namespace(&store, "team-7"));
+    }
+    Ok(each(began, rounds))
 }

@@ -1,181 +1,233 @@
-//! The cache against client-go's shared informer and kube-rs' reflector, on the same 20,000 diverse pods.
+//! The cache against client-go's shared informer and kube-rs' reflector, on the same diverse pods.
 //!
-//! `sync` lists over HTTP from one server process, in protobuf for client-go, which is its default, and in JSON for the
-//! others. `events` and `get` have no network: ours and kube-rs' read frames of JSON from memory, client-go gets
-//! decoded pods, as in its own benchmarks.
+//! `sync` lists over HTTP from one server process that has its answers ready, in protobuf and in JSON, so that the clients
+//! are what is measured; once more from a kube-apiserver, where there is one. The others have no network: ours and kube-rs'
+//! read frames of JSON from memory, client-go gets decoded pods, as in its own benchmarks.
 
-mod figures;
 mod kube_rs;
 mod memory;
 mod ours;
 mod pods;
+mod real;
 
 use std::{
+    collections::{HashMap, hash_map::Entry},
     io::{BufRead, BufReader, BufWriter, Write},
     path::Path,
-    process::{Child, Command, Stdio},
+    process::{Child, Stdio},
 };
 
 use anyhow::Context;
-use figures::Figures;
 use tempfile::TempDir;
-
-use crate::{
-    lines::{Line, print_head},
-    rivals::GoRivals,
+use windlass_bench::{
+    cases::{Case, Figures, Line, Plan, compare, figures},
+    processes,
+    report::{OURS, Report, Unit},
 };
 
-/// How many pods there are.
-pub(crate) const PODS: usize = 20_000;
+use crate::rivals::{GoRivals, own};
 
 /// How many update events are sent.
 const EVENTS: usize = 100_000;
 
-const ROUNDS: usize = 3;
+const RIVAL: &str = "client-go";
+const FULL: &str = "windlass full";
+const JSON: &str = "client-go JSON";
+const KUBE_RS: &str = "kube-rs";
 
-struct Case {
-    name: &'static str,
-    lines: &'static [Line<Figures>],
-    contenders: &'static [&'static str],
-}
+const ALL: &[&str] = &[OURS, RIVAL, KUBE_RS];
+const SYNCS: &[&str] = &[OURS, FULL, RIVAL, JSON, KUBE_RS];
 
-const ALL: &[&str] = &["windlass", "client-go", "kube-rs"];
+/// How many pods there are where it is not about their number.
+const PODS: usize = 20_000;
 
-const CASES: [Case; 7] = [
-    Case {
-        name: "sync",
-        lines: &[
-            Line {
-                title: "retained",
-                unit: "bytes per pod",
-                of: |figures| figures.retained,
-            },
-            Line {
-                title: "CPU until synced",
-                unit: "us per pod",
-                of: |figures| figures.sync_cpu,
-            },
-        ],
-        contenders: ALL,
-    },
-    Case {
-        name: "events",
-        lines: &[events("updates of all pods in turn, one subscriber")],
-        contenders: ALL,
-    },
-    Case {
-        name: "events-of-few",
-        lines: &[events("updates of 500 pods in turn, one subscriber")],
-        contenders: &["windlass"],
-    },
-    Case {
-        name: "events-10-readers",
-        lines: &[events("updates of all pods, 10 readers listing")],
-        contenders: ALL,
-    },
-    Case {
-        name: "events-of-few-10-readers",
-        lines: &[events("updates of 500 pods, 10 readers listing")],
-        contenders: &["windlass"],
-    },
-    Case {
-        name: "get",
-        lines: &[get("get, hot")],
-        contenders: ALL,
-    },
-    Case {
-        name: "get-cold",
-        lines: &[get("get, cold")],
-        contenders: &["windlass"],
-    },
+const SYNC: &str = "sync";
+const SYNC_REAL: &str = "sync-real";
+
+const CASES: [Case; 11] = [
+    sync(SYNC, "sync of 20,000 pods", PODS),
+    sync(SYNC, "sync of 100,000 pods", 100_000),
+    sync(SYNC_REAL, "sync of 20,000 pods from kube-apiserver", PODS),
+    events("events", "updates of all pods in turn, one subscriber", ALL),
+    events(
+        "events-of-few",
+        "updates of 500 pods in turn, one subscriber",
+        ALL,
+    ),
+    events(
+        "events-10-readers",
+        "updates of all pods, 10 readers listing",
+        ALL,
+    ),
+    events(
+        "events-of-few-10-readers",
+        "updates of 500 pods, 10 readers listing",
+        ALL,
+    ),
+    reads("get", "get, hot", ALL),
+    reads("get-cold", "get, cold", &[OURS]),
+    reads("index", "12 pods by an index, hot", &[OURS, RIVAL]),
+    reads("list", "1,000 pods of a namespace, hot", ALL),
 ];
 
-const fn events(title: &'static str) -> Line<Figures> {
-    Line {
+const fn sync(name: &'static str, title: &'static str, number: usize) -> Case {
+    Case {
         title,
-        unit: "per second",
-        of: |figures| figures.events,
+        name,
+        number,
+        contenders: SYNCS,
+        lines: &[
+            Line {
+                what: ": until synced",
+                key: "wall",
+                unit: Unit::Millis,
+            },
+            Line {
+                what: ": CPU per pod",
+                key: "cpu",
+                unit: Unit::Micros,
+            },
+            Line {
+                what: ": retained per pod",
+                key: "retained",
+                unit: Unit::Bytes,
+            },
+            Line {
+                what: ": memory at the peak",
+                key: "peak",
+                unit: Unit::Megabytes,
+            },
+        ],
     }
 }
 
-const fn get(title: &'static str) -> Line<Figures> {
-    Line {
+const fn events(name: &'static str, title: &'static str, contenders: &'static [&'static str]) -> Case {
+    Case {
         title,
-        unit: "ns",
-        of: |figures| figures.get,
+        name,
+        number: PODS,
+        contenders,
+        lines: &[Line {
+            what: "",
+            key: "events",
+            unit: Unit::PerSecond,
+        }],
     }
 }
 
-/// Prints the table.
-pub(crate) fn bench() -> anyhow::Result<()> {
+const fn reads(name: &'static str, title: &'static str, contenders: &'static [&'static str]) -> Case {
+    Case {
+        title,
+        name,
+        number: PODS,
+        contenders,
+        lines: &[Line {
+            what: "",
+            key: "nanos",
+            unit: Unit::Nanos,
+        }],
+    }
+}
+
+/// Measures them all. The server that has its answers ready is written in Go, as the rivals are.
+pub(crate) fn bench(plan: &Plan) -> anyhow::Result<Report> {
     let go = GoRivals::build().context("the rivals and the server are written in Go")?;
     let directory = tempfile::tempdir()?;
-    let file = write_pods(&directory)?;
-    let server = Server::start(&go, &file)?;
-    print_head("cache");
-    for Case {
-        name,
-        lines,
-        contenders,
-    } in CASES
-    {
-        let mut measured = vec![Vec::new(); contenders.len()];
-        for _ in 0..ROUNDS {
-            for (contender, measured) in contenders.iter().zip(&mut measured) {
-                let source = if name == "sync" {
-                    server.url.as_str()
-                } else {
-                    &file
-                };
-                measured.push(measure(&go, contender, name, source)?);
+    let mut files = HashMap::new();
+    let mut server: Option<Server> = None;
+    let mut real: Option<Option<real::Pods>> = None;
+    let mut report = Report::new("cache", RIVAL);
+    compare(&mut report, plan, &CASES, |case, contender| {
+        let number = case.number;
+        let file = match files.entry(number) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => entry.insert(write_pods(&directory, number)?),
+        };
+        let source = match case.name {
+            SYNC => {
+                if server.as_ref().is_none_or(|server| server.pods != number) {
+                    // One at a time: each holds all its pods twice.
+                    drop(server.take());
+                    server = Some(Server::start(&go, &*file, number)?);
+                }
+                server.as_ref().context("it was started")?.url.clone()
             }
-        }
-        for line in lines {
-            let ours = line.median(&measured[0]);
-            for (contender, measured) in contenders.iter().zip(&measured) {
-                line.print(contender, measured, ours);
+            SYNC_REAL => {
+                drop(server.take());
+                if real.is_none() {
+                    real = Some(real::Pods::serve(number)?);
+                }
+                match real.as_ref().and_then(Option::as_ref) {
+                    Some(pods) => pods.url(),
+                    None => return Ok(None),
+                }
             }
-        }
+            _ => {
+                drop((server.take(), real.take()));
+                file.clone()
+            }
+        };
+        let mut command = match contender {
+            RIVAL | JSON => {
+                let mut command = go.command();
+                command.args(["-rival", contender, "-case", case.name, "-source", &source]);
+                // With the default gate it would ask for a stream first, and be refused.
+                command.env(
+                    "KUBE_FEATURE_WatchListClient",
+                    (case.name == SYNC_REAL).to_string(),
+                );
+                command
+            }
+            _ => {
+                let mut command = own()?;
+                command.args(["cache", contender, case.name, &source, &number.to_string()]);
+                command
+            }
+        };
+        command.env("NO_PROXY", "127.0.0.1");
+        Ok(Some(command))
+    })?;
+    Ok(report)
+}
+
+/// Measures one of those in Rust on one case.
+pub(crate) fn measure_case(contender: &str, case: &str, source: &str, pods: &str) -> anyhow::Result<Figures> {
+    let pods = pods.parse().context("how many pods")?;
+    match contender {
+        KUBE_RS => kube_rs::measure(case, source, pods),
+        _ => ours::measure(contender == FULL, case, source, pods),
     }
-    Ok(())
 }
 
-/// Measures one of the two in Rust on one case and prints the result.
-pub(crate) fn measure_case(contender: &str, case: &str, source: &str) -> anyhow::Result<()> {
-    let figures = match contender {
-        "windlass" => ours::measure(case, source)?,
-        _ => kube_rs::measure(case, source)?,
-    };
-    println!("{}", serde_json::to_string(&figures)?);
-    Ok(())
+/// What a sync took: wall and CPU time until everything was there, and memory after that.
+fn synced(pods: usize, wall: f64, cpu: f64, retained: f64) -> anyhow::Result<Figures> {
+    #[expect(clippy::cast_precision_loss, reason = "a figure for a table")]
+    let count = pods as f64;
+    let peak = processes::peak_megabytes(std::process::id())?;
+    Ok(figures([
+        ("wall", wall * 1e3),
+        ("cpu", cpu * 1e6 / count),
+        ("retained", retained / count),
+        ("peak", peak),
+    ]))
 }
 
-fn measure(go: &GoRivals, contender: &str, case: &str, source: &str) -> anyhow::Result<Figures> {
-    let mut command = if contender == "client-go" {
-        let mut command = go.command();
-        // With the default gate it would ask for a stream first, and be refused.
-        command
-            .args(["-case", case, "-source", source])
-            .env("KUBE_FEATURE_WatchListClient", "false");
-        command
-    } else {
-        let mut command = Command::new(std::env::current_exe()?);
-        command.args(["measure", "cache", contender, case, source]);
-        command
-    };
-    let output = command.output()?;
-    anyhow::ensure!(
-        output.status.success(),
-        "{command:?}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    serde_json::from_slice(&output.stdout).with_context(|| format!("what {command:?} says"))
+/// How long one of so many took on average.
+#[expect(clippy::cast_precision_loss, reason = "a figure for a table")]
+fn each(began: std::time::Instant, count: usize) -> Figures {
+    figures([("nanos", began.elapsed().as_secs_f64() * 1e9 / count as f64)])
 }
 
-fn write_pods(directory: &TempDir) -> anyhow::Result<String> {
-    let path = directory.path().join("pods");
+/// How many events came in a second.
+#[expect(clippy::cast_precision_loss, reason = "a figure for a table")]
+fn rate(began: std::time::Instant, events: usize) -> Figures {
+    figures([("events", events as f64 / began.elapsed().as_secs_f64())])
+}
+
+fn write_pods(directory: &TempDir, number: usize) -> anyhow::Result<String> {
+    let path = directory.path().join(format!("{number}-pods"));
     let mut file = BufWriter::new(std::fs::File::create(&path)?);
-    for number in 0..PODS {
+    for number in 0..number {
         serde_json::to_writer(&mut file, &pods::pod(number, 1_000_000))?;
         file.write_all(b"\n")?;
     }
@@ -187,10 +239,12 @@ fn write_pods(directory: &TempDir) -> anyhow::Result<String> {
 struct Server {
     process: Child,
     url: String,
+    /// How many it has.
+    pods: usize,
 }
 
 impl Server {
-    fn start(go: &GoRivals, file: impl AsRef<Path>) -> anyhow::Result<Self> {
+    fn start(go: &GoRivals, file: impl AsRef<Path>, pods: usize) -> anyhow::Result<Self> {
         let mut command = go.command();
         command.arg("-serve").arg(file.as_ref()).stdout(Stdio::piped());
         let mut process = command.spawn()?;
@@ -198,7 +252,7 @@ impl Server {
         let output = process.stdout.take().context("its output")?;
         BufReader::new(output).read_line(&mut url)?;
         let url = url.trim().to_owned();
-        Ok(Self { process, url })
+        Ok(Self { process, url, pods })
     }
 }
 
@@ -210,17 +264,9 @@ impl Drop for Server {
     }
 }
 
-/// CPU time of this process so far, in seconds: fields 14 and 15 of its `stat`, in hundredths.
+/// CPU time of this process so far, in seconds.
 fn cpu_seconds() -> anyhow::Result<f64> {
-    let stat = std::fs::read_to_string("/proc/self/stat")?;
-    let after_name = stat.rsplit_once(") ").context("a name in parentheses")?.1;
-    let ticks: Vec<f64> = after_name
-        .split(' ')
-        .skip(11)
-        .take(2)
-        .filter_map(|field| field.parse().ok())
-        .collect();
-    Ok(ticks.iter().sum::<f64>() / 100.0)
+    Ok(processes::cpu_micros(std::process::id())? / 1e6)
 }
 
 /// Bytes that are allocated now.

@@ -8,44 +8,44 @@ use std::{
 use anyhow::bail;
 use k8s_openapi::api::core::v1::Pod;
 use tokio::runtime::Builder;
-use windlass_cache::{Cache, Lister, ObjectKey, Query, Selection, Settings};
+use windlass_bench::cases::Figures;
+use windlass_cache::{Cache, IndexBy, Lister, ObjectKey, Query, Selection, Settings};
 
-use super::{EVENTS, Figures, PODS, allocated, client, cpu_seconds, memory::FIRST, memory::Source};
+use super::{EVENTS, allocated, client, cpu_seconds, each, memory::FIRST, memory::Source, rate, synced};
 
 /// Longer than anything here takes on a busy machine.
 const DEADLINE: Duration = Duration::from_mins(5);
 
-pub(super) fn measure(case: &str, source: &str) -> anyhow::Result<Figures> {
+pub(super) fn measure(full: bool, case: &str, source: &str, pods: usize) -> anyhow::Result<Figures> {
     let runtime = Builder::new_multi_thread().enable_all().build()?;
+    let settings = if full { Settings::full } else { Settings::compact };
     runtime.block_on(async {
         match case {
-            "sync" => sync(source).await,
-            "events" => events(source, PODS, 0).await,
+            "sync" | "sync-real" => sync(source, settings(), pods).await,
+            "events" => events(source, pods, 0).await,
             "events-of-few" => events(source, 500, 0).await,
-            "events-10-readers" => events(source, PODS, 10).await,
+            "events-10-readers" => events(source, pods, 10).await,
             "events-of-few-10-readers" => events(source, 500, 10).await,
-            "get" => get(source).await,
-            "get-cold" => get_cold(source).await,
+            "get" => get(source, pods).await,
+            "get-cold" => get_cold(source, pods).await,
+            "index" => index(source, pods).await,
+            "list" => list(source, pods).await,
             _ => bail!("no case `{case}`"),
         }
     })
 }
 
-async fn sync(url: &str) -> anyhow::Result<Figures> {
+async fn sync(url: &str, settings: Settings<Pod>, pods: usize) -> anyhow::Result<Figures> {
     let client = client(url)?;
-    let (before, started) = (allocated(), cpu_seconds()?);
-    let cache = Cache::<Pod>::start(client, &Selection::all());
+    let (before, started, began) = (allocated(), cpu_seconds()?, Instant::now());
+    let cache = Cache::start_with(client, &(), &Selection::all(), settings);
     let lister = cache.synced(DEADLINE).await?;
+    let wall = began.elapsed().as_secs_f64();
     // What is fresh is packed when it is quiet; that is part of the price.
     tokio::time::sleep(Duration::from_secs(4)).await;
     let spent = cpu_seconds()? - started;
-    let retained = allocated() - before;
-    let count = f64::from(u32::try_from(lister.len())?);
-    Ok(Figures {
-        retained: retained / count,
-        sync_cpu: spent * 1e6 / count,
-        ..Figures::default()
-    })
+    anyhow::ensure!(lister.len() == pods, "{} of {pods} pods", lister.len());
+    synced(pods, wall, spent, allocated() - before)
 }
 
 async fn start(source: &Source, settings: Settings<Pod>) -> anyhow::Result<Lister<Pod>> {
@@ -80,46 +80,76 @@ async fn events(file: &str, changing: usize, readers: usize) -> anyhow::Result<F
             }
         });
     }
-    let (start, started) = (Instant::now(), cpu_seconds()?);
+    let began = Instant::now();
     source.go.send_replace(true);
     let last = u64::try_from(FIRST + EVENTS - 1)?;
     anyhow::ensure!(lister.reaches(last, DEADLINE).await, "the events did not arrive");
-    let count = f64::from(u32::try_from(EVENTS)?);
-    let (took, spent) = (start.elapsed().as_secs_f64(), cpu_seconds()? - started);
+    let figures = rate(began, EVENTS);
     subscriber.abort();
-    Ok(Figures {
-        events: count / took,
-        event_cpu: spent * 1e6 / count,
-        ..Figures::default()
-    })
+    Ok(figures)
 }
 
-async fn get(file: &str) -> anyhow::Result<Figures> {
-    let source = Source::read(file, PODS, 0)?;
+async fn get(file: &str, pods: usize) -> anyhow::Result<Figures> {
+    let source = Source::read(file, pods, 0)?;
     let lister = start(&source, Settings::compact()).await?;
     let keys = keys(&lister, 200);
     let rounds = 5000;
     for key in &keys {
         black_box(lister.get(key));
     }
-    let start = Instant::now();
+    let began = Instant::now();
     for _ in 0..rounds {
         for key in &keys {
             black_box(lister.get(key));
         }
     }
-    Ok(per_get(start, rounds * keys.len()))
+    Ok(each(began, rounds * keys.len()))
 }
 
-async fn get_cold(file: &str) -> anyhow::Result<Figures> {
-    let source = Source::read(file, PODS, 0)?;
+async fn get_cold(file: &str, pods: usize) -> anyhow::Result<Figures> {
+    let source = Source::read(file, pods, 0)?;
     let lister = start(&source, Settings::compact().hot_bytes(0)).await?;
     let keys = keys(&lister, 5000);
-    let start = Instant::now();
+    let began = Instant::now();
     for key in &keys {
         black_box(lister.get(key));
     }
-    Ok(per_get(start, keys.len()))
+    Ok(each(began, keys.len()))
+}
+
+/// The pods of a service, of a hundred services in turn.
+async fn index(file: &str, pods: usize) -> anyhow::Result<Figures> {
+    let source = Source::read(file, pods, 0)?;
+    let lister = start(&source, Settings::compact()).await?;
+    let index = lister.cache().index(IndexBy::label(super::pods::SERVICE));
+    let services: Vec<String> = (0..100).map(super::pods::service).collect();
+    for service in &services {
+        anyhow::ensure!(
+            lister.by_index(&index, service).len() == super::pods::REPLICAS,
+            "{service}"
+        );
+    }
+    let rounds = 1000;
+    let began = Instant::now();
+    for _ in 0..rounds {
+        for service in &services {
+            black_box(lister.by_index(&index, service));
+        }
+    }
+    Ok(each(began, rounds * services.len()))
+}
+
+async fn list(file: &str, pods: usize) -> anyhow::Result<Figures> {
+    let source = Source::read(file, pods, 0)?;
+    let lister = start(&source, Settings::compact()).await?;
+    let query = Query::all().namespace("team-7");
+    black_box(lister.list(&query));
+    let rounds = 200;
+    let began = Instant::now();
+    for _ in 0..rounds {
+        black_box(lister.list(&query));
+    }
+    Ok(each(began, rounds))
 }
 
 /// Spread over the store.
@@ -130,12 +160,4 @@ fn keys(lister: &Lister<Pod>, count: usize) -> Vec<ObjectKey> {
         .take(count)
         .map(|stored| stored.key().clone())
         .collect()
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a figure for a table")]
-fn per_get(start: Instant, gets: usize) -> Figures {
-    Figures {
-        get: start.elapsed().as_secs_f64() * 1e9 / gets as f64,
-        ..Figures::default()
-    }
 }

@@ -3,7 +3,10 @@
 use serde_json::{Value, json};
 
 /// Pods of one service share a template; there is a service for so many pods.
-const REPLICAS: usize = 12;
+pub(super) const REPLICAS: usize = 12;
+
+/// The label that has the service's name.
+pub(super) const SERVICE: &str = "app.kubernetes.io/name";
 
 /// A small generator (`SplitMix64`), so that the same number always gives the same pod.
 struct Chance(u64);
@@ -59,16 +62,32 @@ pub(super) fn namespace(number: usize) -> String {
     format!("team-{}", number / REPLICAS % 20)
 }
 
+/// The name of a service.
+pub(super) fn service(service: usize) -> String {
+    begun(service).0
+}
+
+/// Its name, and the chance that the rest of it is made with.
+fn begun(service: usize) -> (String, Chance) {
+    let mut chance = Chance(service as u64 * 7919 + 1);
+    (
+        format!("{}-{}-{service}", word(&mut chance), word(&mut chance)),
+        chance,
+    )
+}
+
+fn word(chance: &mut Chance) -> &'static str {
+    const WORDS: [&str; 10] = [
+        "orders", "billing", "search", "media", "ledger", "mail", "stock", "session", "report", "audit",
+    ];
+    WORDS[chance.choose(WORDS.len())]
+}
+
 /// The pod with this number, at this version.
 pub(super) fn pod(number: usize, version: u64) -> Value {
     let service = number / REPLICAS;
-    let mut of_service = Chance(service as u64 * 7919 + 1);
     let mut own = Chance(number as u64 * 104_729 + 3);
-    let words = [
-        "orders", "billing", "search", "media", "ledger", "mail", "stock", "session", "report", "audit",
-    ];
-    let word = |chance: &mut Chance| words[chance.choose(words.len())];
-    let name = format!("{}-{}-{service}", word(&mut of_service), word(&mut of_service));
+    let (name, mut of_service) = begun(service);
     let hash = of_service.letters(10);
     let pod_name = format!("{name}-{hash}-{}", own.letters(5));
     let namespace = namespace(number);
@@ -137,7 +156,7 @@ pub(super) fn pod(number: usize, version: u64) -> Value {
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {
             "name": pod_name, "generateName": format!("{name}-{hash}-"), "namespace": namespace, "uid": own.uid(), "resourceVersion": version.to_string(), "generation": 1, "creationTimestamp": at(5),
-            "labels": {"app.kubernetes.io/name": name, "app.kubernetes.io/instance": format!("{name}-{namespace}"), "pod-template-hash": hash, "tier": tier},
+            "labels": {SERVICE: name, "app.kubernetes.io/instance": format!("{name}-{namespace}"), "pod-template-hash": hash, "tier": tier},
             "annotations": {"checksum/config": of_service.hex(64), "kubectl.kubernetes.io/restartedAt": at(2)},
             "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": format!("{name}-{hash}"), "uid": of_service.uid(), "controller": true, "blockOwnerDeletion": true}],
             "managedFields": [{"manager": "kube-controller-manager", "operation": "Update", "apiVersion": "v1", "time": at(5), "fieldsType": "FieldsV1", "fieldsV1": fields}, {"manager": "kubelet", "operation": "Update", "apiVersion": "v1", "time": at(9), "fieldsType": "FieldsV1", "fieldsV1": kubelet, "subresource": "status"}],

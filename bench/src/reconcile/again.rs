@@ -9,15 +9,16 @@ use std::{
 };
 
 use anyhow::bail;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Client, ResourceExt};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::{
     sync::watch,
     time::{sleep, timeout},
 };
+use windlass_bench::cases::Figures;
 
-use super::{OBJECTS, TRIGGER, cluster::merge, figures::Figures};
+use super::{OBJECTS, TRIGGER, cluster::merge, figures};
 
 /// How long reconciles are let run again before their rate is told.
 const LONG_ENOUGH: Duration = Duration::from_secs(2);
@@ -54,7 +55,20 @@ impl Rounds {
         trigger.annotations().get("round") == Some(&round)
     }
 
-    /// To be called at the end of a reconcile.
+    /// Where reconciles write: what this one has to, if it is the first of the object in its round.
+    pub(super) fn mark(&self, config: &ConfigMap) -> Option<Value> {
+        let round = self.round.load(Ordering::Relaxed);
+        if round == 0 {
+            // What is there at the start is counted, so that the rounds begin after it.
+            self.reconciled();
+            return None;
+        }
+        let mark = stamp(round);
+        let marked = config.annotations().get("mark") == Some(&mark);
+        (!marked).then(|| json!({ "metadata": { "annotations": { "mark": mark } } }))
+    }
+
+    /// To be called at the end of a reconcile, or of one that has written.
     pub(super) fn reconciled(&self) {
         let count = self.reconciled.fetch_add(1, Ordering::Relaxed) + 1;
         match count % self.objects {
@@ -86,7 +100,7 @@ impl Rounds {
             spent += last?.1;
             reconciles += self.objects - 1;
         }
-        Ok(Figures::rate(reconciles, spent))
+        Ok(figures::rate(reconciles, spent))
     }
 
     fn first(&self) -> MutexGuard<'_, Instant> {

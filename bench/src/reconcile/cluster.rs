@@ -28,7 +28,7 @@ impl Server {
     pub(super) fn start() -> anyhow::Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         command
-            .arg(crate::serve::SERVE)
+            .arg(windlass_bench::serve::SERVE)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
         let mut process = command.spawn()?;

@@ -14,13 +14,13 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Client;
 use serde_json::json;
 use tokio::{sync::mpsc, time::sleep};
+use windlass_bench::cases::Figures;
 
 use super::{
     OBJECTS, PROBES,
     again::{quiet, stamp},
     cluster::merge,
-    figures::Figures,
-    object_name,
+    figures, object_name,
 };
 
 /// Which reconciles do not end, and which is measured.
@@ -76,6 +76,6 @@ impl Flight {
             took.push(started - begun);
             sleep(Duration::from_millis(2)).await;
         }
-        Figures::latency(took)
+        figures::latency(took)
     }
 }

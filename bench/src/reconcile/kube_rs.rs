@@ -14,6 +14,7 @@ use futures::{StreamExt, future::ready};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{
     Api, Client, ResourceExt,
+    api::{Patch, PatchParams},
     runtime::{
         Controller,
         controller::{Action, Config},
@@ -21,13 +22,13 @@ use kube::{
         watcher,
     },
 };
+use windlass_bench::cases::Figures;
 use windlass_cluster::Cluster;
 
 use super::{
     FEW, NAMESPACE, OBJECTS,
     again::{Rounds, quiet},
     cluster::{client, fill},
-    figures::Figures,
     flight::Flight,
     latency::{self, CHANGING, Stamps},
     object_name,
@@ -37,6 +38,7 @@ pub(super) async fn measure(case: &str, number: usize, cluster: &str) -> anyhow:
     match case {
         "noop" => noop(client(cluster).await?, number, OBJECTS).await,
         "noop-few" => noop(client(cluster).await?, number, FEW).await,
+        "write" => write(client(cluster).await?, number).await,
         "wake" => wake(client(cluster).await?, number).await,
         "latency" => in_process(number).await,
         _ => bail!("no case `{case}`"),
@@ -70,24 +72,53 @@ fn run<Fut>(
     tokio::spawn(reconciled.for_each(|_| ready(())));
 }
 
-async fn noop(client: Client, workers: usize, objects: usize) -> anyhow::Result<Figures> {
-    let rounds = Rounds::new(objects);
+/// Reconciles the first so many objects whenever a round begins.
+fn triggered(
+    client: &Client,
+    rounds: &Arc<Rounds>,
+    workers: usize,
+    objects: usize,
+) -> anyhow::Result<Controller<ConfigMap>> {
     let refs: Vec<_> = (0..objects)
         .map(|number| ObjectRef::<ConfigMap>::new(&object_name(number)).within(NAMESPACE))
         .collect();
-    let (mapped, counted) = (Arc::clone(&rounds), Arc::clone(&rounds));
+    let rounds = Arc::clone(rounds);
     let secrets = Api::<Secret>::namespaced(client.clone(), NAMESPACE);
-    let controller =
-        controller(&client, workers)?.watches(secrets, watcher::Config::default(), move |secret: Secret| {
-            if mapped.is_begun_by(&secret) {
-                refs.clone()
-            } else {
-                Vec::new()
-            }
-        });
-    run(controller, move |_| {
+    let map = move |secret: Secret| {
+        if rounds.is_begun_by(&secret) {
+            refs.clone()
+        } else {
+            Vec::new()
+        }
+    };
+    Ok(controller(client, workers)?.watches(secrets, watcher::Config::default(), map))
+}
+
+async fn noop(client: Client, workers: usize, objects: usize) -> anyhow::Result<Figures> {
+    let rounds = Rounds::new(objects);
+    let counted = Arc::clone(&rounds);
+    run(triggered(&client, &rounds, workers, objects)?, move |_| {
         counted.reconciled();
         ready(())
+    });
+    rounds.measure(&client).await
+}
+
+async fn write(client: Client, workers: usize) -> anyhow::Result<Figures> {
+    let rounds = Rounds::new(FEW);
+    let counted = Arc::clone(&rounds);
+    let configs = Api::<ConfigMap>::namespaced(client.clone(), NAMESPACE);
+    run(triggered(&client, &rounds, workers, FEW)?, move |config| {
+        let (counted, configs) = (Arc::clone(&counted), configs.clone());
+        async move {
+            if let Some(mark) = counted.mark(&config) {
+                let patch = Patch::Merge(mark);
+                let (name, how) = (config.name_any(), PatchParams::default());
+                let written = configs.patch(&name, &how, &patch).await;
+                written.expect("nobody else writes it");
+                counted.reconciled();
+            }
+        }
     });
     rounds.measure(&client).await
 }

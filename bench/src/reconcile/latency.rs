@@ -12,8 +12,9 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Client;
 use serde_json::json;
 use tokio::{sync::mpsc, task::JoinSet, time::interval};
+use windlass_bench::cases::Figures;
 
-use super::{cluster::merge, figures::Figures, object_name};
+use super::{cluster::merge, figures, object_name};
 
 /// How many objects are written to in turn.
 pub(super) const CHANGING: usize = 5_000;
@@ -106,5 +107,5 @@ pub(super) async fn measure(
     while let Ok(one) = measured.try_recv() {
         took.push(one);
     }
-    Figures::latency(took)
+    figures::latency(took)
 }

@@ -12,6 +12,7 @@ use std::{
 use anyhow::bail;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Client;
+use windlass_bench::cases::Figures;
 use windlass_cluster::Cluster;
 use windlass_runtime::{Action, Context, Controller, Error, Manager, ObjectKey, Reconciler, Request};
 
@@ -19,7 +20,6 @@ use super::{
     FEW, NAMESPACE, OBJECTS,
     again::{Rounds, quiet},
     cluster::{client, fill},
-    figures::Figures,
     flight::Flight,
     latency::{self, CHANGING, Stamps},
     object_name,
@@ -29,6 +29,7 @@ pub(super) async fn measure(case: &str, number: usize, cluster: &str) -> anyhow:
     match case {
         "noop" => noop(client(cluster).await?, number, OBJECTS).await,
         "noop-few" => noop(client(cluster).await?, number, FEW).await,
+        "write" => write(client(cluster).await?, number).await,
         "wake" => wake(client(cluster).await?, number).await,
         "latency" => in_process(number).await,
         _ => bail!("no case `{case}`"),
@@ -40,6 +41,21 @@ fn controller(workers: usize) -> Controller<ConfigMap> {
     Controller::<ConfigMap>::new("bench").concurrency(workers)
 }
 
+/// Reconciles the first so many objects whenever a round begins.
+fn triggered(rounds: &Arc<Rounds>, workers: usize, objects: usize) -> Controller<ConfigMap> {
+    let keys: Vec<_> = (0..objects)
+        .map(|number| ObjectKey::namespaced(NAMESPACE, object_name(number)))
+        .collect();
+    let rounds = Arc::clone(rounds);
+    controller(workers).watches::<Secret>(move |secret| {
+        if rounds.is_begun_by(secret) {
+            keys.clone()
+        } else {
+            Vec::new()
+        }
+    })
+}
+
 fn run(client: Client, controller: Controller<ConfigMap, impl Reconciler>) {
     let manager = Manager::new(client).namespace(NAMESPACE).controller(controller);
     tokio::spawn(manager.run_until(pending()));
@@ -47,26 +63,35 @@ fn run(client: Client, controller: Controller<ConfigMap, impl Reconciler>) {
 
 async fn noop(client: Client, workers: usize, objects: usize) -> anyhow::Result<Figures> {
     let rounds = Rounds::new(objects);
-    let keys: Vec<_> = (0..objects)
-        .map(|number| ObjectKey::namespaced(NAMESPACE, object_name(number)))
-        .collect();
-    let (mapped, counted) = (Arc::clone(&rounds), Arc::clone(&rounds));
-    let controller = controller(workers)
-        .watches::<Secret>(move |secret| {
-            if mapped.is_begun_by(secret) {
-                keys.clone()
-            } else {
-                Vec::new()
-            }
-        })
-        .reconcile(move |request: Request, ctx: Context| {
-            let counted = Arc::clone(&counted);
-            async move {
-                let found = ctx.lister::<ConfigMap>()?.get(&request.key);
+    let counted = Arc::clone(&rounds);
+    let controller = triggered(&rounds, workers, objects).reconcile(move |request: Request, ctx: Context| {
+        let counted = Arc::clone(&counted);
+        async move {
+            let found = ctx.lister::<ConfigMap>()?.get(&request.key);
+            counted.reconciled();
+            found.map(|_| Action::done()).ok_or(Error::from("it is gone"))
+        }
+    });
+    run(client.clone(), controller);
+    rounds.measure(&client).await
+}
+
+async fn write(client: Client, workers: usize) -> anyhow::Result<Figures> {
+    let rounds = Rounds::new(FEW);
+    let counted = Arc::clone(&rounds);
+    let controller = triggered(&rounds, workers, FEW).reconcile(move |request: Request, ctx: Context| {
+        let counted = Arc::clone(&counted);
+        async move {
+            let Some(config) = ctx.lister::<ConfigMap>()?.get(&request.key) else {
+                return Err(Error::from("it is gone"));
+            };
+            if let Some(mark) = counted.mark(&config) {
+                ctx.writer().merge(&*config, &mark).await?;
                 counted.reconciled();
-                found.map(|_| Action::done()).ok_or(Error::from("it is gone"))
             }
-        });
+            Ok(Action::done())
+        }
+    });
     run(client.clone(), controller);
     rounds.measure(&client).await
 }

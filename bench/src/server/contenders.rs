@@ -18,7 +18,9 @@ use tokio::{
 };
 use windlass_cluster::Cluster;
 
-use super::{loads::Load, processes, wire::Wire};
+use windlass_bench::processes;
+
+use super::{loads::Load, wire::Wire};
 
 /// What ours are compared with.
 pub(super) const RIVAL: &str = "kube-apiserver";
@@ -119,7 +121,7 @@ impl Contender {
 async fn process() -> anyhow::Result<(Contender, Duration)> {
     let started = Instant::now();
     let mut child = Command::new(std::env::current_exe()?)
-        .arg(crate::serve::SERVE)
+        .arg(windlass_bench::serve::SERVE)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .kill_on_drop(true)

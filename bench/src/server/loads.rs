@@ -12,7 +12,9 @@ use kube::Client;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use super::{pods, processes, wire::Wire};
+use windlass_bench::processes;
+
+use super::{pods, wire::Wire};
 
 /// A client with work to do.
 pub(super) struct Load {

@@ -8,8 +8,7 @@
 //!
 //! ```text
 //! cargo run --release -p windlass-bench --bin windlass-bench-server
-//! cargo run --release -p windlass-bench --bin windlass-bench-server -- requests
-//! cargo run --release -p windlass-bench --bin windlass-bench-server -- applies
+//! cargo run --release -p windlass-bench --bin windlass-bench-server -- --only creates
 //! ```
 //!
 //! Each round does every case once on every server. The pods that the rounds create are what is listed in the end.
@@ -18,28 +17,25 @@
 
 mod applies;
 mod contenders;
-mod figures;
 mod loads;
 mod pods;
-mod processes;
-#[path = "../serve.rs"]
-mod serve;
 mod wire;
 
-use std::time::Duration;
+use std::{fs, path::PathBuf, time::Duration};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
+use clap::Parser;
 use tokio::runtime::Runtime;
+use windlass_bench::{
+    report::{Report, Unit, figure},
+    serve,
+};
 
 use contenders::Contender;
-use figures::{Figures, Unit};
 use loads::Pace;
 
-/// How often each case is measured. Odd, so that there is a median.
-const ROUNDS: usize = 5;
-
-/// How many pods are created in each round: one after the other, and sixteen at a time. In the end these are the
-/// lists of 1,000 and 20,000.
+/// How many pods are created in each round: one after the other, and sixteen at a time. After five rounds these
+/// are the lists of 1,000 and 20,000.
 const FEW: usize = 200;
 const MANY: usize = 4_000;
 
@@ -47,82 +43,84 @@ const MANY: usize = 4_000;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// Measures the embedded API server beside kube-apiserver and etcd.
+#[derive(Parser)]
+#[command(name = "windlass-bench-server")]
+struct Arguments {
+    /// How often each case is measured; an odd number has a median
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+
+    /// Only the groups with this in one of their titles: starts, creates, updates, gets, applies, lists or events
+    #[arg(long, default_value = "", hide_default_value = true)]
+    only: String,
+
+    /// Writes the figures to this file instead of printing a table
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
 fn main() -> anyhow::Result<()> {
-    let arguments: Vec<_> = std::env::args().skip(1).collect();
-    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [] => bench(),
-        ["requests"] => bench_one(&async |contenders: &[Contender]| all_requests(contenders).await),
-        ["applies"] => bench_one(&async |contenders: &[Contender]| apply_again(contenders).await),
-        [serve::SERVE] => serve::serve(),
-        _ => bail!("say nothing for all tables, or name one of them: `requests` or `applies`"),
+    if std::env::args().nth(1).as_deref() == Some(serve::SERVE) {
+        return serve::serve();
     }
-}
-
-/// Prints the tables.
-fn bench() -> anyhow::Result<()> {
+    let arguments = Arguments::parse();
     // Several connections per server are the client's and the servers' work alike.
-    let runtime = Runtime::new().context("a runtime")?;
-    runtime.block_on(async {
-        let mut figures = Figures::default();
-        starts(&mut figures).await?;
-        let contenders = contenders::start_all().await?;
-        figures.print("Start and memory", contenders::RIVAL);
-
-        all_requests(&contenders).await?;
-
-        apply_again(&contenders).await?;
-
-        let mut figures = Figures::default();
-        lists(&contenders, &mut figures).await?;
-        figures.print("Lists", contenders::RIVAL);
-
-        let mut figures = Figures::default();
-        fan_out(&contenders, &mut figures).await?;
-        figures.print("Watches", contenders::RIVAL);
-        for contender in contenders {
-            contender.stop().await;
-        }
-        Ok(())
-    })
-}
-
-/// Prints one table alone.
-fn bench_one(table: &impl AsyncFn(&[Contender]) -> anyhow::Result<()>) -> anyhow::Result<()> {
-    let runtime = Runtime::new().context("a runtime")?;
-    runtime.block_on(async {
-        let contenders = contenders::start_all().await?;
-        table(&contenders).await?;
-        for contender in contenders {
-            contender.stop().await;
-        }
-        Ok(())
-    })
-}
-
-async fn all_requests(contenders: &[Contender]) -> anyhow::Result<()> {
-    let mut figures = Figures::default();
-    for round in 0..ROUNDS {
-        for contender in contenders {
-            requests(contender, round, &mut figures).await?;
-        }
+    let report = Runtime::new().context("a runtime")?.block_on(bench(&arguments))?;
+    match &arguments.json {
+        Some(file) => fs::write(file, serde_json::to_string(&report)?)?,
+        None => println!("{}", report.table()),
     }
-    figures.print("Requests", contenders::RIVAL);
     Ok(())
 }
 
+async fn bench(Arguments { rounds, only, .. }: &Arguments) -> anyhow::Result<Report> {
+    let wants = |titles: &[&str]| titles.iter().any(|title| title.contains(&**only));
+    let rounds = *rounds;
+    let mut report = Report::new("server", contenders::RIVAL);
+    if wants(&["starts"]) {
+        starts(rounds, &mut report).await?;
+    }
+    let contenders = contenders::start_all().await?;
+    // Lists are of what the requests have made.
+    if wants(&["creates", "updates", "gets", "lists"]) {
+        for round in 0..rounds {
+            for contender in &contenders {
+                requests(contender, round, &mut report).await?;
+            }
+        }
+        eprintln!("server: requests");
+    }
+    if wants(&["applies"]) {
+        apply_again(rounds, &contenders, &mut report).await?;
+        eprintln!("server: applies");
+    }
+    if wants(&["lists"]) {
+        lists(rounds, &contenders, &mut report).await?;
+        eprintln!("server: lists");
+    }
+    if wants(&["events"]) {
+        fan_out(rounds, &contenders, &mut report).await?;
+        eprintln!("server: events");
+    }
+    for contender in contenders {
+        contender.stop().await;
+    }
+    Ok(report)
+}
+
 /// What controllers do most of the time: apply what is so already. The cost must grow with the size, not faster.
-async fn apply_again(contenders: &[Contender]) -> anyhow::Result<()> {
-    let mut figures = Figures::default();
-    for _ in 0..ROUNDS {
+async fn apply_again(rounds: usize, contenders: &[Contender], report: &mut Report) -> anyhow::Result<()> {
+    for _ in 0..rounds {
         for contender in contenders {
             let load = contender.load();
             for (kilobytes, at_once, times) in [(5, 1, 200), (5, 16, 1_000), (50, 1, 100), (500, 1, 20)] {
                 let pace = load.apply_again(kilobytes, at_once, times).await?;
                 let case = format!("applies of the same {kilobytes} KB, {at_once} at a time");
-                figures.add(&case, contender.name, Unit::PerSecond, pace.per_second);
+                report.add(&case, contender.name, Unit::PerSecond, pace.per_second);
             }
             let pace = load.apply_changed(5, 200).await?;
-            figures.add(
+            report.add(
                 "applies of 5 KB with a change, 1 at a time",
                 contender.name,
                 Unit::PerSecond,
@@ -130,24 +128,23 @@ async fn apply_again(contenders: &[Contender]) -> anyhow::Result<()> {
             );
         }
     }
-    figures.print("Applies (Deployments)", contenders::RIVAL);
     Ok(())
 }
 
 /// From nothing to a served `/readyz`, and what that takes.
-async fn starts(figures: &mut Figures) -> anyhow::Result<()> {
-    for _ in 0..ROUNDS {
+async fn starts(rounds: usize, report: &mut Report) -> anyhow::Result<()> {
+    for _ in 0..rounds {
         for start in contenders::STARTS {
             let Some((contender, took)) = start().await? else {
                 continue;
             };
             let name = contender.name;
-            figures.add("start to /readyz", name, Unit::Millis, millis(took));
+            report.add("start to /readyz", name, Unit::Millis, millis(took));
             if let Some(inside) = contender.start_inside {
-                figures.add("start inside that process", name, Unit::Millis, millis(inside));
+                report.add("start inside that process", name, Unit::Millis, millis(inside));
             }
             if !contender.processes.is_empty() {
-                figures.add("memory when ready", name, Unit::Megabytes, contender.megabytes()?);
+                report.add("memory when ready", name, Unit::Megabytes, contender.megabytes()?);
             }
             contender.stop().await;
         }
@@ -155,7 +152,7 @@ async fn starts(figures: &mut Figures) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn requests(contender: &Contender, round: usize, figures: &mut Figures) -> anyhow::Result<()> {
+async fn requests(contender: &Contender, round: usize, report: &mut Report) -> anyhow::Result<()> {
     let load = contender.load();
     let few = pods::names(round, FEW);
     let many = pods::names(round, MANY);
@@ -164,18 +161,18 @@ async fn requests(contender: &Contender, round: usize, figures: &mut Figures) ->
     let mut cpu = contender.cpu_micros();
     // Updates read what they change first, and that is no part of them.
     let mut note = |case: &str, count: usize, pace: Pace| {
-        figures.add(case, contender.name, Unit::PerSecond, pace.per_second);
+        report.add(case, contender.name, Unit::PerSecond, pace.per_second);
         let now = contender.cpu_micros();
         let before = std::mem::replace(&mut cpu, now);
         if let Some((now, before)) = now.zip(before).filter(|_| !case.starts_with("updates")) {
             #[expect(clippy::cast_precision_loss, reason = "far below the 52 bits of a float")]
             let each = (now - before) / count as f64;
-            figures.add(&format!("{case}: CPU each"), contender.name, Unit::Micros, each);
+            report.add(&format!("{case}: CPU each"), contender.name, Unit::Micros, each);
         }
         // The clock that this is read from ticks a hundred times a second: too seldom for a few requests.
         if let Some(client) = pace.own_micros.filter(|_| count >= 1_000 && now.is_some()) {
             let case = format!("{case}: CPU of the client");
-            figures.add(&case, contender.name, Unit::Micros, client);
+            report.add(&case, contender.name, Unit::Micros, client);
         }
     };
     let pace = load.create("few", &few, 1).await?;
@@ -195,27 +192,27 @@ async fn requests(contender: &Contender, round: usize, figures: &mut Figures) ->
     Ok(())
 }
 
-async fn lists(contenders: &[Contender], figures: &mut Figures) -> anyhow::Result<()> {
-    for round in 0..ROUNDS {
+async fn lists(rounds: usize, contenders: &[Contender], report: &mut Report) -> anyhow::Result<()> {
+    for round in 0..rounds {
         for contender in contenders {
             let load = contender.load();
             for (namespace, title, expected) in [
-                ("few", "list of 1,000 pods", ROUNDS * FEW),
-                ("many", "list of 20,000 pods", ROUNDS * MANY),
+                ("few", list_of(rounds * FEW), rounds * FEW),
+                ("many", list_of(rounds * MANY), rounds * MANY),
             ] {
                 contender.forget_peak();
                 let before = contender.megabytes().unwrap_or(0.0);
                 let took = load.list(namespace, expected).await?;
-                figures.add(title, contender.name, Unit::Millis, millis(took));
+                report.add(&title, contender.name, Unit::Millis, millis(took));
                 if let Some(peak) = contender.peak_megabytes() {
                     let title = format!("{title}: memory on top at the peak");
-                    figures.add(&title, contender.name, Unit::Megabytes, (peak - before).max(0.0));
+                    report.add(&title, contender.name, Unit::Megabytes, (peak - before).max(0.0));
                 }
             }
             if round == 0 && !contender.processes.is_empty() {
                 let megabytes = contender.megabytes()?;
-                figures.add(
-                    "memory with 21,000 pods",
+                report.add(
+                    "memory with all these pods",
                     contender.name,
                     Unit::Megabytes,
                     megabytes,
@@ -227,8 +224,8 @@ async fn lists(contenders: &[Contender], figures: &mut Figures) -> anyhow::Resul
 }
 
 /// One writer, and more and more who watch.
-async fn fan_out(contenders: &[Contender], figures: &mut Figures) -> anyhow::Result<()> {
-    for round in 0..ROUNDS {
+async fn fan_out(rounds: usize, contenders: &[Contender], report: &mut Report) -> anyhow::Result<()> {
+    for round in 0..rounds {
         for contender in contenders {
             for (watchers, events) in [(1, 500), (100, 100), (1_000, 20)] {
                 let load = contender.load();
@@ -237,7 +234,7 @@ async fn fan_out(contenders: &[Contender], figures: &mut Figures) -> anyhow::Res
                     .fan_out(&namespace, watchers, events, || contender.megabytes().ok())
                     .await?;
                 let title = format!("events to {watchers} watchers");
-                figures.add(
+                report.add(
                     &title,
                     contender.name,
                     Unit::PerSecond,
@@ -247,7 +244,7 @@ async fn fan_out(contenders: &[Contender], figures: &mut Figures) -> anyhow::Res
                     && let Some(memory) = measured.memory
                 {
                     let title = "memory per watcher, of 1,000";
-                    figures.add(title, contender.name, Unit::Kilobytes, memory * 1024.0 / 1_000.0);
+                    report.add(title, contender.name, Unit::Kilobytes, memory * 1024.0 / 1_000.0);
                 }
             }
         }
@@ -257,4 +254,9 @@ async fn fan_out(contenders: &[Contender], figures: &mut Figures) -> anyhow::Res
 
 fn millis(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
+}
+
+#[expect(clippy::cast_precision_loss, reason = "far below the 52 bits of a float")]
+fn list_of(pods: usize) -> String {
+    format!("list of {} pods", figure(pods as f64))
 }

@@ -26,6 +26,8 @@ pub(crate) struct Setting<'a> {
     /// Where the manager looks; empty: everywhere.
     pub(crate) namespaces: &'a [String],
     pub(crate) podwatch: &'a windlass_podwatch::Arguments,
+    pub(crate) reboot: &'a windlass_reboot::Arguments,
+    pub(crate) agent: &'a windlass_reboot::agent::Arguments,
     pub(crate) secretsync: &'a windlass_secretsync::Arguments,
 }
 
@@ -59,6 +61,36 @@ pub(crate) static ALL: &[Entry] = &[
         },
     },
     Entry {
+        name: REBOOT,
+        about: "Reboots the nodes that ask for it, so many at a time, and proves that each of them did",
+        crds: || vec![windlass_reboot::RebootPolicy::crd()],
+        add: |manager, Setting { client, reboot, .. }| {
+            async move {
+                let manager = windlass_reboot::setup(manager, reboot)?;
+                if !reboot.simulated_agents {
+                    return Ok(manager);
+                }
+                Ok(windlass_reboot::agent::simulated(manager, client, &reboot.prefix).await?)
+            }
+            .boxed_local()
+        },
+    },
+    Entry {
+        name: REBOOT_AGENT,
+        about: "Reboots the node that it runs on, when reboot lets it",
+        crds: Vec::new,
+        add: |manager, setting| {
+            let Setting {
+                client,
+                reboot,
+                agent,
+                ..
+            } = setting;
+            async move { Ok(windlass_reboot::agent::setup(manager, client, &reboot.prefix, agent).await?) }
+                .boxed_local()
+        },
+    },
+    Entry {
         name: SECRETSYNC,
         about: "Copies Secrets and ConfigMaps into the namespaces that ask for them",
         crds: || vec![windlass_secretsync::SecretSync::crd()],
@@ -77,6 +109,8 @@ pub(crate) static ALL: &[Entry] = &[
 
 /// Those with flags of their own.
 pub(crate) const PODWATCH: &str = "podwatch";
+pub(crate) const REBOOT: &str = "reboot";
+pub(crate) const REBOOT_AGENT: &str = "reboot-agent";
 pub(crate) const SECRETSYNC: &str = "secretsync";
 
 impl std::fmt::Debug for Entry {

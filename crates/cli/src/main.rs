@@ -35,12 +35,12 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Show the controllers at work on a cluster in this process: ten nodes, ten seconds.
+    /// Show the controllers at work on a cluster in this process: ten nodes, twenty seconds.
     ///
-    /// A live view on a terminal, lines elsewhere or with `--plain`. Objects are created, changed, deleted and renamed, a node
-    /// reboots and one is given up, and after each step what should be true is checked against the API. At the end a summary
-    /// says what held; the exit code is 0 only if all of it did. Nothing outside this process is touched, and nothing is left.
-    /// Set `RUST_LOG=info` to see the controllers' own log too.
+    /// A live view on a terminal, lines elsewhere or with `--plain`. Objects are created, changed, deleted and renamed, ten
+    /// nodes reboot in turn, one reboots on its own and one is given up, and after each step what should be true is checked
+    /// against the API. At the end a summary says what held; the exit code is 0 only if all of it did. Nothing outside this
+    /// process is touched, and nothing is left. Set `RUST_LOG=info` to see the controllers' own log too.
     Demo(demo::Arguments),
 
     /// Run controllers that come with Windlass, until Ctrl-C.

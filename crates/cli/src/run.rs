@@ -56,27 +56,45 @@ pub(crate) struct Arguments {
     podwatch: windlass_podwatch::Arguments,
 
     #[command(flatten)]
+    reboot: windlass_reboot::Arguments,
+
+    #[command(flatten)]
+    agent: windlass_reboot::agent::Arguments,
+
+    #[command(flatten)]
     secretsync: windlass_secretsync::Arguments,
 }
 
 const EMBEDDED: &str = "Embedded cluster";
 
-/// A controller with flags of its own.
+/// Flags of some controllers' own.
 struct Flags {
-    whose: &'static str,
-    /// What they stand under in its own program, and here.
+    /// Who knows them.
+    whose: &'static [&'static str],
+    /// What they stand under in their own program, and here.
     heading: &'static str,
     heading_here: &'static str,
 }
 
-const FLAGS: [Flags; 2] = [
+const FLAGS: [Flags; 4] = [
     Flags {
-        whose: catalogue::PODWATCH,
+        whose: &[catalogue::PODWATCH],
         heading: "What to tell",
         heading_here: "podwatch: what to tell",
     },
     Flags {
-        whose: catalogue::SECRETSYNC,
+        // An agent has to know the prefix too.
+        whose: &[catalogue::REBOOT, catalogue::REBOOT_AGENT],
+        heading: "Reboots",
+        heading_here: "reboot",
+    },
+    Flags {
+        whose: &[catalogue::REBOOT_AGENT],
+        heading: "Agent",
+        heading_here: "reboot-agent",
+    },
+    Flags {
+        whose: &[catalogue::SECRETSYNC],
         heading: "What to copy",
         heading_here: "secretsync: what to copy",
     },
@@ -93,18 +111,20 @@ fn under_its_name(arg: clap::Arg) -> clap::Arg {
 
 /// Ends the process if a flag was given that nobody who runs knows.
 pub(crate) fn refuse_strays(given: &ArgMatches) {
-    let entries = given.get_many::<&Entry>("names").into_iter().flatten();
-    let named: Vec<_> = entries.map(|entry| entry.name).collect();
+    let names = given.get_many::<&Entry>("names").into_iter().flatten();
+    let run: Vec<_> = names.map(|entry| entry.name).collect();
     let command = Arguments::augment_args(clap::Command::new("run"));
+    let unknown = |flags: &&Flags| !flags.whose.iter().any(|name| run.contains(name));
     for Flags {
         whose, heading_here, ..
-    } in FLAGS.iter().filter(|flags| !named.contains(&flags.whose))
+    } in FLAGS.iter().filter(unknown)
     {
         let stray = command.get_arguments().find(|arg| {
             arg.get_help_heading() == Some(heading_here)
                 && given.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine)
         });
         if let Some(flag) = stray.and_then(clap::Arg::get_long) {
+            let whose = whose[0];
             let why = format!("--{flag} is for {whose}: name {whose} too, or leave the flag out");
             crate::refuse("run", ErrorKind::ArgumentConflict, &why);
         }
@@ -119,7 +139,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     if let Some(mistake) = mistake(&names) {
         crate::refuse("run", ErrorKind::ValueValidation, &mistake);
     }
-    options.install |= arguments.embedded;
+    options.install |= arguments.embedded || arguments.reboot.simulated_agents;
     // What is wrong with it is told before anything starts.
     options.logging.filter()?;
     let mut signals = Signals::new()?;
@@ -130,6 +150,8 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             client,
             namespaces: &options.namespaces,
             podwatch: &arguments.podwatch,
+            reboot: &arguments.reboot,
+            agent: &arguments.agent,
             secretsync: &arguments.secretsync,
         };
         catalogue::add(manager.install(install), &names, setting).await

@@ -38,7 +38,7 @@ fn it_checks_its_claims_and_ends_by_itself() {
     let took = started.elapsed();
     let (shown, errors) = (text(&stdout), text(&stderr));
     assert!(status.success(), "{shown}{errors}");
-    assert!(took < Duration::from_secs(30), "it took {took:?}");
+    assert!(took < Duration::from_secs(75), "it took {took:?}");
     assert_eq!(errors, "", "nothing is wrong, and nothing is said to be");
     assert!(shown.is_ascii(), "{shown}");
     for event in [
@@ -48,6 +48,9 @@ fn it_checks_its_claims_and_ends_by_itself() {
         "sample-controller: Synced Foo demo/example-foo",
         "do   reboot node-",
         "ok   the foreign Secret",
+        "do   annotate every node with reboot.windlass.dev/reboot-needed",
+        "windlass-reboot: RebootDone Node node-",
+        "ok   all ten nodes have rebooted, each exactly once by its boot ID",
         "podwatch: Sync/Add/Update for Pod example-foo-",
         "nicole-controller: Synced Icecream demo/sundae",
     ] {

@@ -52,6 +52,10 @@ fn its_help_tells_what_there_is_and_every_flag_under_a_heading() {
         "secretsync: what to copy:",
         "--source-namespace <NAMESPACE>",
         "--kind <KIND>",
+        "- reboot:",
+        "- reboot-agent:",
+        "--simulated-agents",
+        "--reboot-with <HOW>",
         "Embedded cluster:",
         "--embedded",
         "--nodes <NODES>",
@@ -81,6 +85,14 @@ fn a_command_line_that_cannot_be_meant_is_refused_with_what_there_is() {
         (
             &["podwatch", "--annotation", "a"],
             &["--annotation is for secretsync", "name secretsync too"],
+        ),
+        (
+            &["foo", "--simulated-agents"],
+            &["--simulated-agents is for reboot", "name reboot too"],
+        ),
+        (
+            &["reboot", "--trigger-file", "/a"],
+            &["--trigger-file is for reboot-agent"],
         ),
         (&["podwatch", "--filter", "object.("], &["--filter"]),
         (&["foo", "--nodes", "2"], &["--embedded"]),

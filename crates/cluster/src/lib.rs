@@ -48,6 +48,7 @@ mod nodes;
 mod real;
 mod recorded;
 mod sandbox;
+pub mod simulation;
 mod token;
 mod user;
 

@@ -8,12 +8,12 @@ use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::Node;
 use kube::{
     Api,
-    api::{DeleteParams, EvictParams, PostParams},
+    api::{DeleteParams, EvictParams, Patch, PatchParams, PostParams},
 };
 use lively::{condition, events, is_ready, made, pod, pods, scripted, start, states, until};
 use serde_json::{Value, json};
 use tokio::time::Instant;
-use windlass_cluster::{Cluster, NodeSpec, Nodes};
+use windlass_cluster::{Cluster, NodeSpec, Nodes, simulation};
 
 async fn cluster(nodes: usize) -> Result<(Cluster, Nodes, Api<Node>)> {
     let cluster = start(Cluster::embedded().nodes(nodes)).await?;
@@ -118,6 +118,75 @@ async fn an_agent_reboots_its_own_machine() -> Result<()> {
     })
     .await?;
     cluster.stop().await;
+    Ok(())
+}
+
+/// Asks a node to end a boot, as a program in another process can.
+async fn ask(nodes: &Api<Node>, name: &str, boot: &str) -> Result<()> {
+    let annotation = json!({"metadata": {"annotations": {simulation::REBOOT: boot}}});
+    nodes
+        .patch(name, &PatchParams::default(), &Patch::Merge(annotation))
+        .await?;
+    Ok(())
+}
+
+fn is_asked(node: &Value) -> bool {
+    !node["metadata"]["annotations"][simulation::REBOOT].is_null()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_reboots_once_when_its_annotation_asks_to_end_this_boot() -> Result<()> {
+    let (cluster, machines, nodes) = cluster(1).await?;
+    let first = until(&nodes, "node-1", is_ready).await?;
+    let machine = &first["metadata"]["annotations"][simulation::MACHINE];
+    assert_eq!(
+        machine, &first["status"]["nodeInfo"]["machineID"],
+        "it says that it is simulated"
+    );
+
+    ask(&nodes, "node-1", &boot_id(&first)).await?;
+    let second = until(&nodes, "node-1", |node| {
+        is_ready(node) && boot_id(node) != boot_id(&first)
+    })
+    .await?;
+    assert!(!is_asked(&second), "{}", second["metadata"]);
+
+    // The same once more, as one who did not hear the answer would: that boot has ended already.
+    ask(&nodes, "node-1", &boot_id(&first)).await?;
+    let third = until(&nodes, "node-1", |node| !is_asked(node)).await?;
+    tokio::time::sleep(Duration::from_mins(5)).await;
+    assert_eq!(machines.machine("node-1")?.boot_id(), boot_id(&third));
+    assert_eq!(boot_id(&third), boot_id(&second));
+    let told = events(&cluster, "node-1").await?;
+    let reboots = told.iter().filter(|(reason, _)| reason == "Rebooted").count();
+    let refused = told
+        .iter()
+        .filter(|(reason, _)| reason == "RebootNotMeant")
+        .count();
+    assert_eq!((reboots, refused), (1, 1), "{told:?}");
+    cluster.stop().await;
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_hangs_or_is_cut_off_is_asked_in_vain() -> Result<()> {
+    for fault in [Nodes::hang, Nodes::cut_off] {
+        let (cluster, machines, nodes) = cluster(1).await?;
+        let before = until(&nodes, "node-1", is_ready).await?;
+        fault(&machines, "node-1")?;
+        ask(&nodes, "node-1", &boot_id(&before)).await?;
+        tokio::time::sleep(Duration::from_mins(5)).await;
+        let now = until(&nodes, "node-1", |_| true).await?;
+        assert!(is_asked(&now) && boot_id(&now) == boot_id(&before), "{now:#}");
+        assert_eq!(machines.machine("node-1")?.boot_id(), boot_id(&before));
+
+        machines.restore("node-1")?;
+        until(&nodes, "node-1", |node| {
+            is_ready(node) && boot_id(node) != boot_id(&before) && !is_asked(node)
+        })
+        .await?;
+        cluster.stop().await;
+    }
     Ok(())
 }
 

@@ -14,7 +14,8 @@ use kube::{
     Api, Client, Resource,
     api::{ObjectMeta, PostParams},
 };
-use windlass_cluster::Cluster;
+use windlass_cluster::{Backend, Cluster};
+use windlass_runtime::Connection;
 
 use crate::{Target, settings::Settings};
 
@@ -121,6 +122,17 @@ impl Context {
     /// A client with the administrator's rights.
     pub fn client(&self) -> Client {
         self.cluster.client()
+    }
+
+    /// The same as a program gets it from its options: one that repeats nothing by itself. `kube`'s own asks a disruption
+    /// budget fifteen times before it tells of its no.
+    pub async fn program_client(&self) -> anyhow::Result<Client> {
+        if self.cluster.backend() == Backend::Embedded {
+            return Ok(self.client());
+        }
+        let mut connection = Connection::default();
+        connection.kubeconfig = Some(self.cluster.kubeconfig()?);
+        Ok(connection.client().await?)
     }
 
     /// The name of this case's namespace, or of the one that it is looked at [within](Self::within).

@@ -44,6 +44,7 @@ use windlass_cluster::Cluster;
 use windlass_foo::Foo;
 use windlass_icecream::Icecream;
 use windlass_podwatch::Scope;
+use windlass_reboot::RebootPolicy;
 use windlass_secretsync::SecretSync;
 
 use self::{model::Model, notes::Notes, notices::Notices, sight::Sight, story::Story};
@@ -70,14 +71,14 @@ pub(crate) struct Arguments {
     keep: bool,
 
     /// How long all of it may take, in seconds; what has not come true by then has failed
-    #[arg(long, value_name = "SECONDS", default_value_t = 25, value_parser = clap::value_parser!(u64).range(1..=600))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=600))]
     patience: u64,
 }
 
 /// How fast the story goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Pace {
-    /// A person can follow it: about ten seconds
+    /// A person can follow it: about twenty seconds
     Calm,
     /// As fast as it comes
     Quick,
@@ -157,10 +158,10 @@ struct Show<'a> {
 impl Show<'_> {
     async fn run(&self, cluster: &Cluster, signals: &mut Signals) -> anyhow::Result<ExitCode> {
         let client = cluster.client();
-        // Podwatch prints to the screen here.
+        // Podwatch prints to the screen here, and no machine is this one.
         let entries = catalogue::ALL
             .iter()
-            .filter(|entry| entry.name != catalogue::PODWATCH);
+            .filter(|entry| ![catalogue::PODWATCH, catalogue::REBOOT_AGENT].contains(&entry.name));
         let entries: Vec<&Entry> = entries.collect();
         let writer = Writer::new(client.clone(), "windlass-demo");
         let install = Install::new(catalogue::crds(&entries)).apply().run(&writer);
@@ -173,6 +174,11 @@ impl Show<'_> {
             client: &client,
             namespaces: &[],
             podwatch: &windlass_podwatch::Arguments::default(),
+            reboot: &windlass_reboot::Arguments {
+                simulated_agents: true,
+                ..windlass_reboot::Arguments::default()
+            },
+            agent: &windlass_reboot::agent::Arguments::default(),
             secretsync: &windlass_secretsync::Arguments::default(),
         };
         let manager = catalogue::add(Manager::new(client.clone()), &entries, setting).await?;
@@ -184,6 +190,7 @@ impl Show<'_> {
         sight.feels::<ReplicaSet>();
         sight.feels::<Secret>();
         sight.feels::<SecretSync>();
+        sight.feels::<RebootPolicy>();
 
         let (stop, stopped) = oneshot::channel::<()>();
         let running = manager.run_until(async move {

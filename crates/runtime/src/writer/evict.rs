@@ -11,6 +11,9 @@ use serde_json::{Value, json};
 
 use super::{WriteError, Writer, bytes};
 
+/// How the server says no if more than one budget covers the pod, whatever they allow.
+const SEVERAL_BUDGETS: &str = "This pod has more than one PodDisruptionBudget";
+
 /// What became of a pod that was to be evicted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Evicted {
@@ -20,7 +23,8 @@ pub enum Evicted {
     Before,
     /// A disruption budget does not allow it at the moment. Nothing happened.
     Blocked {
-        /// The budget's name, where the server gives it.
+        /// The budget's name, where the server gives it: not where several of them cover the pod, which it does not
+        /// know how to ask.
         budget: Option<String>,
         /// Why, in the server's words.
         message: String,
@@ -87,6 +91,10 @@ impl Writer {
 
 /// Which budget said no, and why. `None` for any other answer, such as that of a server with too much to do.
 fn budget(status: &Status) -> Option<(Option<String>, String)> {
+    // Its prose is all that tells this 500 from any other.
+    if status.code == 500 && status.message.starts_with(SEVERAL_BUDGETS) {
+        return Some((None, status.message.clone()));
+    }
     let mut causes = status.details.iter().flat_map(|details| &details.causes);
     let cause = causes.find(|cause| cause.reason == "DisruptionBudget")?;
     // The name stands nowhere else.

@@ -139,7 +139,29 @@ impl<D> Writer<D> {
     ///
     /// An object without resource version is refused without a request: it would overwrite what others wrote since.
     pub async fn replace<K: Writable<DynamicType = D>>(&self, object: &K) -> Result<K, WriteError> {
-        let target = self.target("replace", object);
+        self.put(self.target("replace", object), object, None).await
+    }
+
+    /// Replaces the status of the object by this one's, if it still is the version that this one was made from; else it is a
+    /// [conflict](WriteError::is_conflict). Of the rest of the object nothing is written.
+    ///
+    /// For a status that is more than an account: one in which something is given away, so that of two who try one has to
+    /// look again. Where it is an account, [`apply_status`](Self::apply_status) needs no version.
+    pub async fn replace_status<K: Writable<DynamicType = D>>(&self, object: &K) -> Result<K, WriteError> {
+        self.put(
+            self.target("replace the status of", object),
+            object,
+            Some("status"),
+        )
+        .await
+    }
+
+    async fn put<K: Writable<DynamicType = D>>(
+        &self,
+        target: Target,
+        object: &K,
+        subresource: Option<&str>,
+    ) -> Result<K, WriteError> {
         let path = target.path()?;
         if object
             .meta()
@@ -149,8 +171,12 @@ impl<D> Writer<D> {
         {
             return Err(target.refuse(Refusal::NoResourceVersion));
         }
-        let body = target.body(object)?;
-        let request = kube::core::Request::new(path).replace(target.key.name(), &self.post(), bytes(&body));
+        let body = bytes(&target.body(object)?);
+        let (resource, name) = (kube::core::Request::new(path), target.key.name());
+        let request = match subresource {
+            None => resource.replace(name, &self.post(), body),
+            Some(subresource) => resource.replace_subresource(subresource, name, &self.post(), body),
+        };
         self.send(&target, request).await.map(|(_, replaced)| replaced)
     }
 

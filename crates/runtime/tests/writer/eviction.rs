@@ -143,10 +143,35 @@ async fn an_eviction_tells_a_budget_from_a_pod_that_is_gone() {
         }
     );
 
+    // Two of them are no more than an error of the server, but nobody has to try again soon for that.
+    let mut second = budget.clone();
+    second.metadata = kube::core::ObjectMeta {
+        name: Some("web2".to_owned()),
+        ..kube::core::ObjectMeta::default()
+    };
     budgets
-        .delete("web", &DeleteParams::default())
+        .create(&PostParams::default(), &second)
         .await
-        .expect("deleted");
+        .expect("created");
+    let evicted = writer
+        .evict(&pod, &DeleteParams::default())
+        .await
+        .expect("an answer");
+    let message =
+        "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
+    assert_eq!(
+        evicted,
+        Evicted::Blocked {
+            budget: None,
+            message: message.to_owned(),
+            retry_after: None,
+        }
+    );
+
+    for name in ["web", "web2"] {
+        let deleted = budgets.delete(name, &DeleteParams::default()).await;
+        deleted.expect("deleted");
+    }
     writer
         .delete_with(&pod, &DeleteParams::default().grace_period(0))
         .await

@@ -287,6 +287,40 @@ async fn replace_and_delete_hold_to_their_preconditions() {
     assert!(matches!(writer.delete(&newer).await, Ok(Deleted::Before)));
 }
 
+/// Of two who give away the same thing one has to look again.
+#[tokio::test(start_paused = true)]
+async fn a_status_is_replaced_once_from_each_version() {
+    let (client, wire) = recorded();
+    let writer = Writer::new(client, MANAGER);
+    let node: Node = serde_json::from_value(json!({ "metadata": { "name": "n" } })).expect("a node");
+    let node = writer.create(&node).await.expect("created");
+    wire.take();
+    let mut changed = node.clone();
+    changed.spec = serde_json::from_value(json!({ "unschedulable": true })).expect("a spec");
+    changed.status = serde_json::from_value(json!({ "phase": "Running" })).expect("a status");
+    let replaced = writer.replace_status(&changed).await.expect("replaced");
+    assert_eq!(wire.one().line(), "PUT /api/v1/nodes/n/status");
+    assert_eq!(json!(replaced.status)["phase"], "Running");
+    assert_ne!(json!(replaced.spec)["unschedulable"], true, "the rest is not");
+    let error = writer
+        .replace_status(&changed)
+        .await
+        .expect_err("it is an older version");
+    assert!(error.is_conflict());
+    assert!(
+        error
+            .to_string()
+            .starts_with("cannot replace the status of Node n: ")
+    );
+    changed.metadata.resource_version = None;
+    wire.take();
+    writer
+        .replace_status(&changed)
+        .await
+        .expect_err("it has no version");
+    assert!(wire.take().is_empty(), "refused without a request");
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_error_names_the_verb_the_kind_and_the_object() {
     let (client, wire) = recorded();

@@ -12,6 +12,7 @@ mod crowd;
 mod foo;
 mod icecream;
 mod nodes;
+mod reboot;
 mod secrets;
 
 use std::time::Duration;
@@ -59,6 +60,7 @@ static CHAPTERS: &[Chapter] = &[
     foo::CHAPTER,
     icecream::CHAPTER,
     secrets::CHAPTER,
+    reboot::ROLL,
     crowd::MANY,
     nodes::REBOOT,
     nodes::GIVEN_UP,

@@ -129,7 +129,7 @@ fn started_again(before: &Restarts, after: &Restarts) -> Finding {
     }
 }
 
-fn boot_id(node: &Node) -> String {
+pub(super) fn boot_id(node: &Node) -> String {
     let info = node.status.as_ref().and_then(|status| status.node_info.as_ref());
     info.map(|info| info.boot_id.clone()).unwrap_or_default()
 }

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   Machines (memory: what is true) ◄── tests: reboot, hang, cut off
-//!      │
+//!      │   ▲
+//!      │   └─ asked ◄── an annotation of the Node: others' reboots
 //!      ├─ register, heartbeat ──► Node, Lease ──► lifecycle ──► conditions, taints, evictions
 //!      │                            └──► schedule ──► binding
 //!      └─ kubelet ◄── Pod ◄───────────────────────────┘
@@ -11,6 +12,7 @@
 //! They meet in the API alone, as the real ones do; only the kubelets know the machines.
 
 mod amount;
+mod asked;
 mod faults;
 mod heartbeat;
 mod identity;

@@ -4,7 +4,7 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{identity::uuid, machines::Machine};
-use crate::KUBERNETES_VERSION;
+use crate::{KUBERNETES_VERSION, simulation};
 
 /// Whether a kubelet says that its node is ready, and why not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,10 @@ pub(super) fn object(machine: &Machine, now: Timestamp) -> Value {
         "metadata": {
             "name": name,
             "labels": labels,
-            "annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": "true"},
+            "annotations": {
+                simulation::MACHINE: machine.machine_id(),
+                "volumes.kubernetes.io/controller-managed-attach-detach": "true",
+            },
         },
         "spec": spec,
         "status": status(machine, Readiness::Ready, now, None),

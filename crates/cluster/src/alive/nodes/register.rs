@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use windlass_runtime::{Action, Context, Controller, Error, Manager, ObjectKey, Reconciler, Request};
 
 use super::{
+    asked,
     heartbeat::{self, Pulse},
     machines::{Machines, Power, Standing},
     node::{self, Readiness},
@@ -22,7 +23,7 @@ use super::{
 use crate::alive::settings::Settings;
 
 /// Who writes and who the events come from.
-const COMPONENT: &str = "kubelet";
+pub(super) const COMPONENT: &str = "kubelet";
 
 /// How long a machine is off when it is rebooted.
 const BOOT: Duration = Duration::from_secs(30);
@@ -58,6 +59,9 @@ impl Reconciler for Registrar {
                 Power::On => {
                     if reaches {
                         self.report(name, Readiness::Ready, &ctx).await?;
+                        if self.is_asked_to_reboot(name, &ctx).await? {
+                            continue;
+                        }
                     }
                     return Ok(Action::done());
                 }
@@ -82,6 +86,21 @@ impl Registrar {
         let state = self.machines.lock();
         let machine = state.machines.get(name)?;
         Some((machine.power, machine.reaches_the_api()))
+    }
+
+    /// Whether the machine has begun to reboot because somebody asked for it through the API.
+    async fn is_asked_to_reboot(&self, name: &str, ctx: &Context) -> Result<bool, Error> {
+        let Some(node) = ctx.lister::<Node>()?.get(&ObjectKey::cluster(name)) else {
+            return Ok(false);
+        };
+        let Some(boot_id) = self.machines.boot_id(name) else {
+            return Ok(false);
+        };
+        if !asked::take(&node, &boot_id, ctx).await? {
+            return Ok(false);
+        }
+        self.machines.reboot_command(name);
+        Ok(true)
     }
 
     fn switch_off(&self, name: &str) {

@@ -5,23 +5,23 @@ use std::{fs, path::Path};
 use anyhow::Context;
 
 /// The resident memory of a process.
-pub(super) fn resident_megabytes(process: u32) -> anyhow::Result<f64> {
+pub fn resident_megabytes(process: u32) -> anyhow::Result<f64> {
     status(process, "VmRSS")
 }
 
 /// The most that it had since [`forget_peak`].
-pub(super) fn peak_megabytes(process: u32) -> anyhow::Result<f64> {
+pub fn peak_megabytes(process: u32) -> anyhow::Result<f64> {
     status(process, "VmHWM")
 }
 
 /// Makes the peak what the process has now.
-pub(super) fn forget_peak(process: u32) {
+pub fn forget_peak(process: u32) {
     // Where that is not allowed the peak is that of the whole life, which is more, and never too good.
     fs::write(format!("/proc/{process}/clear_refs"), "5").ok();
 }
 
 /// How long a process has been computing, all threads together, in microseconds. Linux counts in hundredths of a second.
-pub(super) fn cpu_micros(process: u32) -> anyhow::Result<f64> {
+pub fn cpu_micros(process: u32) -> anyhow::Result<f64> {
     let path = format!("/proc/{process}/stat");
     let stat = fs::read_to_string(&path).context(path)?;
     // The program's name stands in brackets and may hold anything; the times are the 12th and 13th after it.
@@ -42,7 +42,7 @@ fn status(process: u32, field: &str) -> anyhow::Result<f64> {
 }
 
 /// The processes that have `folder` in their arguments: a control plane's servers keep their files there.
-pub(super) fn processes_of(folder: &Path) -> Vec<u32> {
+pub fn processes_of(folder: &Path) -> Vec<u32> {
     let folder = folder.to_string_lossy().into_owned();
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());

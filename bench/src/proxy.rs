@@ -1,0 +1,117 @@
+//! A door to a server for programs that know neither its certificates nor its users, which counts what goes through.
+//!
+//! ```text
+//!   contender ── HTTP, no proof of who ──► Proxy ── the administrator's client ──► server
+//! ```
+
+use std::{
+    collections::BTreeMap,
+    convert::Infallible,
+    net::SocketAddr,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use anyhow::Context;
+use http::{Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use hyper::{body::Incoming, service::service_fn};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo},
+    server::conn::auto,
+};
+use kube::{Client, client::Body};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    task::JoinHandle,
+};
+
+/// It ends with this.
+pub struct Proxy {
+    address: SocketAddr,
+    counts: Counts,
+    task: JoinHandle<()>,
+}
+
+/// How many requests, by method; a watch is a method of its own.
+type Counts = Arc<Mutex<BTreeMap<String, usize>>>;
+
+impl Proxy {
+    /// Opens a port of this machine.
+    pub async fn open(client: Client) -> anyhow::Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.context("a port")?;
+        let address = listener.local_addr()?;
+        let counts = Counts::default();
+        let task = tokio::spawn(accept(listener, client, Arc::clone(&counts)));
+        Ok(Self {
+            address,
+            counts,
+            task,
+        })
+    }
+
+    /// Where it is.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// What went through since the last time that this was asked.
+    pub fn take_counts(&self) -> BTreeMap<String, usize> {
+        std::mem::take(&mut self.counts.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Owns the connections: they end with the task.
+async fn accept(listener: TcpListener, client: Client, counts: Counts) {
+    let mut connections = tokio::task::JoinSet::new();
+    while let Ok((stream, _)) = listener.accept().await {
+        connections.spawn(serve(stream, client.clone(), Arc::clone(&counts)));
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+async fn serve(stream: TcpStream, client: Client, counts: Counts) {
+    stream.set_nodelay(true).ok();
+    let service = service_fn(move |request: Request<Incoming>| {
+        let (client, counts) = (client.clone(), Arc::clone(&counts));
+        async move { Ok::<_, Infallible>(pass(request, &client, &counts).await) }
+    });
+    // A contender that goes away in the middle is no concern of ours.
+    let _ = auto::Builder::new(TokioExecutor::new())
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
+}
+
+async fn pass(request: Request<Incoming>, client: &Client, counts: &Counts) -> Response<Body> {
+    let query = request.uri().query().unwrap_or_default();
+    let watches = query.contains("watch=true") || query.contains("watch=1");
+    let method = if watches {
+        "WATCH"
+    } else {
+        request.method().as_str()
+    };
+    *counts
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .entry(method.to_owned())
+        .or_default() += 1;
+    answered(request, client).await.unwrap_or_else(|error| {
+        let mut answer = Response::new(Body::from(format!("{error:#}").into_bytes()));
+        *answer.status_mut() = StatusCode::BAD_GATEWAY;
+        answer
+    })
+}
+
+async fn answered(request: Request<Incoming>, client: &Client) -> anyhow::Result<Response<Body>> {
+    let (mut head, body) = request.into_parts();
+    // It is between two parties that are not these.
+    head.headers.remove(http::header::HOST);
+    let body = body.collect().await?.to_bytes();
+    let request = Request::from_parts(head, Body::from(body.to_vec()));
+    Ok(client.send(request).await?)
+}

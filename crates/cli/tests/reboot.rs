@@ -1,0 +1,143 @@
+//! reboot as a stranger tries it: `windlass up` in one process, `windlass run reboot --simulated-agents` in another.
+
+mod process;
+
+use std::{
+    path::Path,
+    process::{Command, Output},
+    time::Duration,
+};
+
+use process::{Running, client, windlass};
+use tokio::time::timeout;
+use windlass::{
+    cache::{Cache, Selection},
+    k8s_openapi::api::core::v1::Node,
+    kube::{
+        Api, Client,
+        api::{Patch, PatchParams, PostParams},
+    },
+    prelude::*,
+};
+use windlass_reboot::{RebootPolicy, state::Names};
+
+/// No step takes nearly so long unless it never comes.
+const DEADLINE: Duration = Duration::from_mins(2);
+
+fn run(kubeconfig: &Path, arguments: &[&str]) -> Command {
+    let mut command = windlass(&[&["run"], arguments, &["--no-listen", "--kubeconfig"]].concat());
+    command.arg(kubeconfig).env_remove("NODE_NAME");
+    command
+}
+
+fn boot_id(node: &Node) -> &str {
+    let info = node.status.as_ref().and_then(|status| status.node_info.as_ref());
+    info.map(|info| info.boot_id.as_str()).unwrap_or_default()
+}
+
+/// Waits until this holds of a node.
+async fn node(client: &Client, name: &str, holds: impl Fn(&Node) -> bool) -> Arc<Node> {
+    let lister = Cache::<Node>::start(client.clone(), &Selection::all())
+        .synced(DEADLINE)
+        .await
+        .expect("nodes can be watched");
+    let (mut changes, key) = (lister.subscribe(), ObjectKey::cluster(name));
+    let found = async {
+        loop {
+            if let Some(found) = lister.get(&key).filter(|node| holds(node)) {
+                return found;
+            }
+            changes.next().await.expect("the watch goes on");
+        }
+    };
+    timeout(DEADLINE, found)
+        .await
+        .unwrap_or_else(|_| panic!("{name} stays as it is: {:#?}", lister.get(&key)))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_of_another_process_reboots_when_it_is_annotated() {
+    let mut up = Running::start(windlass(&["up", "--nodes", "2", "--speed", "instant"]));
+    let kubeconfig = up.kubeconfig();
+    let client = client(&kubeconfig).await;
+    let reboot = Running::start(run(&kubeconfig, &["reboot", "--simulated-agents"]));
+
+    let before = node(&client, "node-1", |_| true).await;
+    let needed = Names::default().needed;
+    let request = json!({"metadata": {"annotations": {&needed: ""}}});
+    let nodes = Api::<Node>::all(client.clone());
+    nodes
+        .patch("node-1", &PatchParams::default(), &Patch::Merge(request))
+        .await
+        .expect("annotated");
+    let done = |node: &Node| boot_id(node) != boot_id(&before) && !node.annotations().contains_key(&needed);
+    let after = node(&client, "node-1", done).await;
+    let ours: Vec<_> = after
+        .annotations()
+        .keys()
+        .filter(|key| key.starts_with("reboot.windlass.dev/"))
+        .collect();
+    assert!(ours.is_empty(), "{ours:?}");
+    let unschedulable = after.spec.as_ref().and_then(|spec| spec.unschedulable);
+    assert_ne!(unschedulable, Some(true));
+    let policy = Api::<RebootPolicy>::all(client).get("default").await;
+    assert_eq!(
+        policy.expect("it was made").metadata.name.as_deref(),
+        Some("default")
+    );
+
+    assert_eq!(reboot.interrupt().code(), Some(0));
+    assert_eq!(up.interrupt().code(), Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn simulated_agents_and_agents_of_nowhere_are_refused() {
+    let mut up = Running::start(windlass(&["up", "--nodes", "1", "--speed", "instant"]));
+    let kubeconfig = up.kubeconfig();
+    let client = client(&kubeconfig).await;
+    let mut real = Node::default();
+    real.metadata.name = Some("metal".to_owned());
+    Api::<Node>::all(client)
+        .create(&PostParams::default(), &real)
+        .await
+        .expect("created");
+    for (arguments, node_name, hints) in [
+        (
+            &["reboot", "--simulated-agents"][..],
+            None,
+            &["not simulated: metal", "windlass up", "reboot-agent"][..],
+        ),
+        (
+            &["reboot-agent"],
+            None,
+            &["NODE_NAME is not set", "fieldPath: spec.nodeName"],
+        ),
+        (
+            &["reboot-agent"],
+            Some("nowhere"),
+            &["no node `nowhere`", "NODE_NAME"],
+        ),
+        (
+            &["reboot-agent", "--reboot-with", "simulated"],
+            Some("metal"),
+            &["not simulated: metal"],
+        ),
+        (
+            &["reboot-agent", "--boot-id-file", "/nonexistent/boot_id"],
+            Some("metal"),
+            &["/nonexistent/boot_id", "--boot-id-file"],
+        ),
+    ] {
+        let mut command = run(&kubeconfig, arguments);
+        command.envs(node_name.map(|name| ("NODE_NAME", name)));
+        let said = tokio::task::spawn_blocking(move || command.output());
+        let said = timeout(DEADLINE, said).await.expect("it ends at once");
+        let Output { status, stderr, .. } = said.expect("it is not cancelled").expect("it runs");
+        let error = String::from_utf8_lossy(&stderr);
+        assert_eq!(status.code(), Some(1), "{arguments:?}: {error}");
+        for hint in hints {
+            assert!(error.contains(hint), "{arguments:?}: `{hint}` in:\n{error}");
+        }
+    }
+    assert_eq!(up.interrupt().code(), Some(0));
+}

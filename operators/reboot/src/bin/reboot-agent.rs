@@ -1,0 +1,53 @@
+//! Runs the agent of the node that it is on, against the cluster of the current kubeconfig or the one it runs in.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use windlass::prelude::*;
+use windlass_reboot::{
+    agent::{Arguments, setup},
+    state::PREFIX,
+};
+
+/// Reboots the node that it runs on when the controller lets it, and proves that it did
+#[derive(Parser)]
+#[command(name = "reboot-agent", version)]
+struct Program {
+    #[command(flatten)]
+    arguments: Arguments,
+
+    /// The prefix of the annotations on nodes
+    #[arg(long, value_name = "DOMAIN", default_value = PREFIX, help_heading = "Agent")]
+    annotation_prefix: String,
+
+    #[command(flatten)]
+    options: Options,
+}
+
+fn main() -> ExitCode {
+    let program = Program::parse();
+    match run(&program) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("reboot-agent: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(program: &Program) -> Result<(), Error> {
+    let Program {
+        arguments,
+        annotation_prefix,
+        options,
+    } = program;
+    options.init_logging()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let manager = options.manager("reboot-agent").await?;
+        let client = options.client().await?;
+        let manager = setup(manager, &client, annotation_prefix, arguments).await?;
+        manager.run().await?;
+        Ok(())
+    })
+}

@@ -1,0 +1,196 @@
+//! Drains: what is in the way, and what becomes of the node.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use windlass::{k8s_openapi::api::core::v1::Event, kube::api::ListParams, prelude::*};
+use windlass_reboot::{RebootPolicy, state::Phase};
+use windlass_suite::{Context as Case, Sent};
+
+use crate::{
+    fleet::Fleet,
+    pods::{allow, budget, pod, stays, stopped},
+};
+
+/// When the controller asked for the pod's eviction.
+fn asked(fleet: &Fleet, pod: &str) -> Vec<Instant> {
+    let sent = fleet.wire.sent();
+    let evictions = sent
+        .iter()
+        .filter(|sent| sent.part() == "eviction" && sent.name() == pod);
+    evictions.map(|sent| sent.at).collect()
+}
+
+fn blockers(policy: &RebootPolicy) -> Vec<(String, Option<String>)> {
+    let blockers = policy.status.iter().flat_map(|status| &status.blockers);
+    let mut named: Vec<_> = blockers
+        .map(|one| (one.pod.clone(), one.budget.clone()))
+        .collect();
+    named.sort();
+    named
+}
+
+/// A budget at zero, two of them on one pod, and one that is still being processed, on a node each.
+pub(crate) async fn what_is_in_the_way_is_named_and_the_node_given_back_in_time(
+    case: Case,
+) -> anyhow::Result<()> {
+    let spec = json!({ "maxUnavailable": 3, "drain": { "timeout": "16s" }, "backoff": "1h" });
+    let fleet = Fleet::new(&case, 3, spec).await?;
+    let nodes = [0, 1, 2].map(|number| fleet.name(number));
+    for (node, name) in nodes.iter().zip(["web", "api", "db"]) {
+        pod(&fleet, node, name, "ReplicaSet").await?;
+    }
+    budget(&fleet, "at-zero", "web", Some(0)).await?;
+    budget(&fleet, "one", "api", Some(1)).await?;
+    budget(&fleet, "two", "api", Some(1)).await?;
+    budget(&fleet, "fresh", "db", None).await?;
+    for node in &nodes {
+        fleet.request(node).await?;
+    }
+    // All of them, with what covers them, for who looks at the policy.
+    let namespace = case.namespace();
+    let named = |pod: &str, budget: &str| (format!("{namespace}/{pod}"), Some(budget.to_owned()));
+    let all = [
+        named("api", "one,two"),
+        named("db", "fresh"),
+        named("web", "at-zero"),
+    ];
+    fleet.policed(|policy| blockers(policy) == all).await?;
+    // And for who looks at the node: its condition, and an event.
+    let node = fleet.nodes().get(&nodes[0]).await?;
+    let conditions = node
+        .status
+        .iter()
+        .flat_map(|status| status.conditions.iter().flatten());
+    let draining = conditions
+        .filter(|one| one.type_ == "DrainInProgress")
+        .find_map(|one| one.message.clone());
+    assert!(
+        draining.is_some_and(|message| message.contains("at-zero needs 1 healthy pods")),
+        "{:?}",
+        node.status
+    );
+
+    for node in &nodes {
+        let view = fleet.phase(node, Phase::Aborted).await?;
+        assert!(
+            !view.unschedulable && !view.cordoned,
+            "it takes pods again: {view:?}"
+        );
+        assert!(
+            view.needed.is_some() && view.order.is_none(),
+            "it is asked for as before: {view:?}"
+        );
+        assert_eq!(fleet.boots(node), 0);
+    }
+    let policy = fleet
+        .policed(|policy| blockers(policy).is_empty() && granted(policy) == 0)
+        .await?;
+    assert_eq!(policy.status.as_ref().map(|status| status.requested), Some(3));
+    fleet.settle().await;
+    for (node, budget) in nodes.iter().zip(["at-zero", "one,two", "fresh"]) {
+        let about = format!("involvedObject.name={node},reason=DrainBlocked");
+        let events = windlass::kube::Api::<Event>::all(case.client());
+        let events = events.list(&ListParams::default().fields(&about)).await?;
+        let tells = |event: &Event| {
+            event
+                .message
+                .as_ref()
+                .is_some_and(|message| message.contains(budget))
+        };
+        assert!(events.items.iter().any(tells), "{budget}: {events:#?}");
+        assert!(fleet.told(node).await?.contains(&"RebootAborted".to_owned()));
+    }
+    // Seldom enough, although everything that happens wakes it: pods, nodes and policies.
+    for (name, wait, most) in [("web", 5, 4), ("api", 5, 4), ("db", 10, 2)] {
+        let asked = asked(&fleet, name);
+        let wait = Duration::from_secs(wait);
+        assert!((2..=most).contains(&asked.len()), "{name}: {asked:?}");
+        assert!(
+            asked.windows(2).all(|pair| pair[1] - pair[0] >= wait),
+            "{name}: {asked:?}"
+        );
+    }
+    for name in ["web", "api", "db"] {
+        stopped(&fleet, name).await?;
+    }
+    fleet.end().await
+}
+
+fn granted(policy: &RebootPolicy) -> usize {
+    policy.status.as_ref().map_or(0, |status| status.granted.len())
+}
+
+pub(crate) async fn a_drain_that_is_let_through_goes_on_to_the_reboot(case: Case) -> anyhow::Result<()> {
+    let spec = json!({ "after": { "minReadySeconds": 1 }, "drain": { "gracePeriodSeconds": 0 } });
+    let fleet = Fleet::new(&case, 1, spec).await?;
+    let node = fleet.name(0);
+    pod(&fleet, &node, "web", "ReplicaSet").await?;
+    let proxy = pod(&fleet, &node, "proxy", "DaemonSet").await?;
+    budget(&fleet, "strict", "web", Some(0)).await?;
+    fleet.request(&node).await?;
+    fleet.policed(|policy| !blockers(policy).is_empty()).await?;
+    allow(&fleet, "strict", 1).await?;
+    let view = fleet.done(&node).await?;
+    assert!(!view.unschedulable);
+    assert_eq!(fleet.boots(&node), 1);
+    assert!(
+        stays(&fleet, &proxy).await?,
+        "a DaemonSet's pod is not asked to go"
+    );
+    assert_eq!(asked(&fleet, "proxy").len(), 0);
+    fleet.policed(|policy| blockers(policy).is_empty()).await?;
+    stopped(&fleet, "proxy").await?;
+    fleet.end().await
+}
+
+pub(crate) async fn forced_the_node_reboots_whatever_its_budgets_say(case: Case) -> anyhow::Result<()> {
+    let drain = json!({ "timeout": "6s", "onTimeout": "Force", "gracePeriodSeconds": 0 });
+    let spec = json!({ "after": { "minReadySeconds": 1 }, "drain": drain });
+    let fleet = Fleet::new(&case, 1, spec).await?;
+    let node = fleet.name(0);
+    let web = pod(&fleet, &node, "web", "ReplicaSet").await?;
+    budget(&fleet, "strict", "web", Some(0)).await?;
+    fleet.request(&node).await?;
+    fleet.policed(|policy| !blockers(policy).is_empty()).await?;
+    assert!(stays(&fleet, &web).await?, "not before its time");
+    fleet.done(&node).await?;
+    assert_eq!(fleet.boots(&node), 1);
+    assert!(!stays(&fleet, &web).await?);
+    fleet.end().await
+}
+
+/// A StatefulSet's pod has the same name wherever it is.
+pub(crate) async fn a_pod_made_anew_elsewhere_while_its_node_is_drained_is_never_evicted(
+    case: Case,
+) -> anyhow::Result<()> {
+    let spec = json!({ "after": { "minReadySeconds": 1 }, "drain": { "gracePeriodSeconds": 0 } });
+    let fleet = Fleet::new(&case, 2, spec).await?;
+    let (node, other) = (fleet.name(0), fleet.name(1));
+    let before = pod(&fleet, &node, "db-0", "StatefulSet").await?;
+    pod(&fleet, &node, "web", "ReplicaSet").await?;
+    budget(&fleet, "strict", "web", Some(0)).await?;
+    // It is on the other node by the time at which its eviction reaches the server.
+    let eviction = |sent: &Sent| sent.part() == "eviction" && sent.name() == "db-0";
+    fleet.wire.delay(1, Duration::from_secs(2), eviction);
+    fleet.request(&node).await?;
+    fleet.wire.seen(eviction).await?;
+    stopped(&fleet, "db-0").await?;
+    let successor = pod(&fleet, &other, "db-0", "StatefulSet").await?;
+    assert_ne!(before.uid(), successor.uid());
+    // The drain goes on meanwhile, since there is another pod that does not go.
+    fleet.policed(|policy| !blockers(policy).is_empty()).await?;
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    assert!(stays(&fleet, &successor).await?);
+    allow(&fleet, "strict", 1).await?;
+    fleet.done(&node).await?;
+    assert_eq!(fleet.boots(&node), 1);
+    assert!(stays(&fleet, &successor).await?);
+    let sent = fleet.wire.sent();
+    let sent: Vec<_> = sent.iter().filter(|sent| eviction(sent)).collect();
+    assert_eq!(sent.len(), 1, "{sent:?}");
+    let meant = &sent[0].body["deleteOptions"]["preconditions"]["uid"];
+    assert_eq!(meant.as_str(), before.uid().as_deref());
+    stopped(&fleet, "db-0").await?;
+    fleet.end().await
+}

@@ -1,0 +1,561 @@
+//! Nodes with machines that the test owns, the controller and the agents at work on them. They are there on every kind of
+//! cluster: a kubelet here does nothing but take requests to reboot and report how it is.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use anyhow::Context as _;
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::{
+    sync::{Mutex as Turn, OwnedMutexGuard},
+    time::timeout,
+};
+use windlass::{
+    cache::{Cache, Selection},
+    k8s_openapi::api::{
+        core::v1::{Event, Node, Pod},
+        policy::v1::PodDisruptionBudget,
+    },
+    kube::{
+        self, Api,
+        api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    },
+    prelude::*,
+    runtime::{Clock, Install},
+};
+use windlass_cluster::{
+    Backend,
+    simulation::{MACHINE, REBOOT},
+};
+use windlass_reboot::{
+    Arguments, RebootPolicy, agent,
+    machine::NodeView,
+    setup_at,
+    state::{Names, PREFIX, Phase},
+};
+use windlass_suite::{Context as Case, Running, Wire, install};
+
+/// Policies and nodes are the cluster's: where cases share one, they take turns.
+static TURN: std::sync::LazyLock<Arc<Turn<()>>> = std::sync::LazyLock::new(Arc::default);
+
+/// What a machine does when it is asked to reboot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Temper {
+    /// It reboots.
+    #[default]
+    Well,
+    /// It goes down and does not come back.
+    Dies,
+    /// It goes down, and comes back in the boot that it was in, as when only its kubelet is started anew.
+    Pretends,
+    /// It does nothing.
+    Deaf,
+}
+
+#[derive(Default)]
+struct Machine {
+    boots: usize,
+    temper: Temper,
+}
+
+/// The machines, and what was seen of the nodes.
+#[derive(Default)]
+struct Machines {
+    by_name: BTreeMap<String, Machine>,
+    /// In the order of their boots.
+    rebooted: Vec<String>,
+}
+
+pub(crate) struct Fleet {
+    pub(crate) case: Case,
+    pub(crate) clock: Clock,
+    pub(crate) policy: String,
+    pub(crate) wire: Wire,
+    machines: Arc<Mutex<Machines>>,
+    most_down: Arc<Mutex<usize>>,
+    kubelets: Running,
+    agents: Option<Running>,
+    controller: Option<Running>,
+    _turn: Option<OwnedMutexGuard<()>>,
+}
+
+/// How long a machine is off, where that costs nothing.
+const OFF: Duration = Duration::from_secs(20);
+
+fn boot(number: usize) -> String {
+    format!("boot-{number}")
+}
+
+impl Fleet {
+    /// So many nodes that are ready, under a policy, with agents and nobody else at work.
+    pub(crate) async fn idle(case: &Case, nodes: usize, spec: Value) -> anyhow::Result<Self> {
+        Self::idle_at(case, nodes, spec, Timestamp::now()).await
+    }
+
+    /// The same at this time of the day, by the clock of all who work there.
+    pub(crate) async fn idle_at(
+        case: &Case,
+        nodes: usize,
+        spec: Value,
+        now: Timestamp,
+    ) -> anyhow::Result<Self> {
+        let embedded = case.cluster().backend() == Backend::Embedded;
+        let turn = if embedded {
+            None
+        } else {
+            Some(Arc::clone(&TURN).lock_owned().await)
+        };
+        install(case, [RebootPolicy::crd()]).await?;
+        let clock = Clock::starting_at(now);
+        let machines = Arc::<Mutex<Machines>>::default();
+        let most_down = Arc::<Mutex<usize>>::default();
+        let kubelets = Manager::new(case.client()).controller(kubelets(
+            &machines,
+            clock,
+            if embedded { OFF } else { Duration::from_millis(100) },
+        ));
+        let kubelets = kubelets.controller(ends());
+        let kubelets = kubelets.controller(census(case.namespace(), &most_down));
+        let mut fleet = Self {
+            case: case.clone(),
+            clock,
+            policy: case.namespace().to_owned(),
+            wire: Wire::new(&case.program_client().await?),
+            machines,
+            most_down,
+            kubelets: Running::start(kubelets),
+            agents: None,
+            controller: None,
+            _turn: turn,
+        };
+        for number in 0..nodes {
+            fleet.add(&fleet.name(number), json!({})).await?;
+        }
+        fleet.govern(&fleet.policy, spec).await?;
+        fleet.start_agents().await?;
+        Ok(fleet)
+    }
+
+    /// The same, with the controller at work.
+    pub(crate) async fn new(case: &Case, nodes: usize, spec: Value) -> anyhow::Result<Self> {
+        let mut fleet = Self::idle(case, nodes, spec).await?;
+        fleet.start();
+        Ok(fleet)
+    }
+
+    /// The name of a node, in the order of names.
+    pub(crate) fn name(&self, number: usize) -> String {
+        format!("{}-{number:03}", self.case.namespace())
+    }
+
+    pub(crate) fn nodes(&self) -> Api<Node> {
+        Api::all(self.case.client())
+    }
+
+    pub(crate) fn policies(&self) -> Api<RebootPolicy> {
+        Api::all(self.case.client())
+    }
+
+    /// A node more, with a machine in its first boot.
+    pub(crate) async fn add(&self, name: &str, labels: Value) -> anyhow::Result<()> {
+        let mut labels = labels;
+        labels["fleet"] = self.case.namespace().into();
+        let node = json!({ "metadata": {
+            "name": name, "labels": labels, "annotations": { MACHINE: name }, "ownerReferences": [self.case.owner()],
+        } });
+        self.nodes()
+            .create(&PostParams::default(), &from_value(node)?)
+            .await?;
+        self.machines
+            .lock()
+            .by_name
+            .insert(name.to_owned(), Machine::default());
+        report(&self.nodes(), name, &boot(0), "True", self.clock.now()).await?;
+        Ok(())
+    }
+
+    /// A policy for this fleet's nodes.
+    pub(crate) async fn govern(&self, name: &str, mut spec: Value) -> anyhow::Result<RebootPolicy> {
+        if spec.get("nodeSelector").is_none() {
+            spec["nodeSelector"] = json!({ "matchLabels": { "fleet": self.case.namespace() } });
+        }
+        let policy = json!({
+            "apiVersion": "reboot.windlass.dev/v1alpha1", "kind": "RebootPolicy",
+            "metadata": { "name": name, "ownerReferences": [self.case.owner()] }, "spec": spec,
+        });
+        Ok(self
+            .policies()
+            .create(&PostParams::default(), &from_value(policy)?)
+            .await?)
+    }
+
+    pub(crate) async fn change_policy(&self, spec: Value) -> kube::Result<RebootPolicy> {
+        let patch = Patch::Merge(json!({ "spec": spec }));
+        self.policies()
+            .patch(&self.policy, &PatchParams::default(), &patch)
+            .await
+    }
+
+    pub(crate) async fn policy(&self) -> kube::Result<RebootPolicy> {
+        self.policies().get(&self.policy).await
+    }
+
+    pub(crate) fn start(&mut self) {
+        let wire = self.wire.clone();
+        self.controller = Some(self.another(&wire, None));
+    }
+
+    /// One more controller, on this wire.
+    pub(crate) fn another(&self, wire: &Wire, own_node: Option<String>) -> Running {
+        Running::start(controllers(Manager::new(wire.client()), self.clock, own_node))
+    }
+
+    pub(crate) async fn stop(&mut self) -> anyhow::Result<()> {
+        match self.controller.take() {
+            Some(running) => running.stop().await,
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) async fn start_agents(&mut self) -> anyhow::Result<()> {
+        let client = self.case.client();
+        let manager = agent::simulated_at(Manager::new(client.clone()), &client, PREFIX, self.clock).await?;
+        self.agents = Some(Running::start(manager));
+        Ok(())
+    }
+
+    pub(crate) async fn stop_agents(&mut self) -> anyhow::Result<()> {
+        match self.agents.take() {
+            Some(running) => running.stop().await,
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn temper(&self, node: &str, temper: Temper) {
+        self.machines
+            .lock()
+            .by_name
+            .entry(node.to_owned())
+            .or_default()
+            .temper = temper;
+    }
+
+    pub(crate) fn boots(&self, node: &str) -> usize {
+        self.machines
+            .lock()
+            .by_name
+            .get(node)
+            .map_or(0, |machine| machine.boots)
+    }
+
+    /// The nodes that rebooted, in their order.
+    pub(crate) fn rebooted(&self) -> Vec<String> {
+        self.machines.lock().rebooted.clone()
+    }
+
+    /// How many nodes were not Ready, or unschedulable by us, at the same time, at most.
+    pub(crate) fn most_down(&self) -> usize {
+        *self.most_down.lock()
+    }
+
+    /// What a kubelet that is lost looks like.
+    pub(crate) async fn ready(&self, node: &str, status: &str) -> kube::Result<()> {
+        let boot = boot(self.boots(node));
+        report(&self.nodes(), node, &boot, status, self.clock.now()).await
+    }
+
+    pub(crate) async fn annotate(&self, node: &str, annotations: Value) -> kube::Result<Node> {
+        let patch = Patch::Merge(json!({ "metadata": { "annotations": annotations } }));
+        self.nodes().patch(node, &PatchParams::default(), &patch).await
+    }
+
+    /// `kubectl annotate node … reboot.windlass.dev/reboot-needed=`
+    pub(crate) async fn request(&self, node: &str) -> kube::Result<Node> {
+        self.annotate(node, json!({ Names::default().needed: "" })).await
+    }
+
+    pub(crate) async fn cordon(&self, node: &str, unschedulable: bool) -> kube::Result<Node> {
+        let patch = Patch::Merge(json!({ "spec": { "unschedulable": unschedulable } }));
+        self.nodes().patch(node, &PatchParams::default(), &patch).await
+    }
+
+    pub(crate) async fn view(&self, node: &str) -> kube::Result<NodeView> {
+        Ok(NodeView::of(&self.nodes().get(node).await?, &Names::default()))
+    }
+
+    /// Waits until this holds of the node.
+    pub(crate) async fn until(
+        &self,
+        node: &str,
+        holds: impl Fn(&NodeView) -> bool,
+    ) -> anyhow::Result<NodeView> {
+        let names = Names::default();
+        let key = ObjectKey::cluster(node);
+        let found = self
+            .watch(|lister: &Lister<Node>| {
+                let node = lister.get(&key)?;
+                Some(NodeView::of(&node, &names)).filter(&holds)
+            })
+            .await?;
+        match found {
+            Some(view) => Ok(view),
+            None => {
+                let policy = json!(self.policy().await.ok().and_then(|policy| policy.status));
+                anyhow::bail!("{node} stays {:#?}\nunder {policy:#}", self.view(node).await)
+            }
+        }
+    }
+
+    pub(crate) async fn phase(&self, node: &str, phase: Phase) -> anyhow::Result<NodeView> {
+        self.until(node, |view| view.phase() == Some(phase)).await
+    }
+
+    /// Waits until nobody asks for anything of this node, and nothing of ours is on it.
+    pub(crate) async fn done(&self, node: &str) -> anyhow::Result<NodeView> {
+        self.until(node, |view| {
+            view.is_idle() && view.order.is_none() && view.progress.is_none()
+        })
+        .await
+    }
+
+    /// Waits until this holds of the policy.
+    pub(crate) async fn policed(
+        &self,
+        holds: impl Fn(&RebootPolicy) -> bool,
+    ) -> anyhow::Result<Arc<RebootPolicy>> {
+        let key = ObjectKey::cluster(self.policy.as_str());
+        let found = self
+            .watch(|lister: &Lister<RebootPolicy>| lister.get(&key).filter(|policy| holds(policy)))
+            .await?;
+        match found {
+            Some(policy) => Ok(policy),
+            None => anyhow::bail!("the policy stays {:#}", json!(self.policy().await?)),
+        }
+    }
+
+    async fn watch<K, T>(&self, look: impl Fn(&Lister<K>) -> Option<T>) -> anyhow::Result<Option<T>>
+    where
+        K: windlass::cache::Cacheable + Resource<DynamicType = ()>,
+    {
+        let patience = match self.case.cluster().backend() {
+            Backend::Embedded => Duration::from_hours(8),
+            _ => Duration::from_secs(40),
+        };
+        let cache = Cache::<K>::start(self.case.client(), &Selection::all());
+        let lister = cache.synced(windlass_suite::DEADLINE).await?;
+        let mut changes = lister.subscribe();
+        let seen = timeout(patience, async {
+            loop {
+                if let Some(seen) = look(&lister) {
+                    return anyhow::Ok(seen);
+                }
+                changes.next().await.context("the watch ended")?;
+            }
+        });
+        seen.await.ok().transpose()
+    }
+
+    /// Lets everything happen that is going to happen soon.
+    pub(crate) async fn settle(&self) {
+        let long = match self.case.cluster().backend() {
+            Backend::Embedded => Duration::from_secs(2),
+            _ => Duration::from_millis(500),
+        };
+        self.wire.quiet(long).await;
+    }
+
+    /// The reasons of all events about a node, in the order in which they were written.
+    pub(crate) async fn told(&self, node: &str) -> anyhow::Result<Vec<String>> {
+        let about = format!("involvedObject.kind=Node,involvedObject.name={node}");
+        let events = Api::<Event>::all(self.case.client());
+        let mut events = events.list(&ListParams::default().fields(&about)).await?.items;
+        let version = |event: &Event| {
+            event
+                .resource_version()
+                .and_then(|version| version.parse::<u64>().ok())
+        };
+        events.sort_by_key(version);
+        Ok(events.into_iter().filter_map(|event| event.reason).collect())
+    }
+
+    /// A pod on the node that a budget keeps there, until [`allow`](Self::allow).
+    pub(crate) async fn pinned(&self, node: &str) -> anyhow::Result<()> {
+        let owner = json!({ "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "it", "uid": "it", "controller": true });
+        let pod = json!({
+            "metadata": { "name": node, "labels": { "app": node }, "ownerReferences": [owner] },
+            "spec": { "nodeName": node, "containers": [{ "name": "main", "image": "main" }] },
+        });
+        let pods = self.case.api::<Pod>();
+        pods.create(&PostParams::default(), &from_value(pod)?).await?;
+        let ready = json!([{ "type": "Ready", "status": "True" }]);
+        let running = Patch::Merge(json!({ "status": { "phase": "Running", "conditions": ready } }));
+        pods.patch_status(node, &PatchParams::default(), &running).await?;
+        let spec = json!({ "minAvailable": 1, "selector": { "matchLabels": { "app": node } } });
+        let budget = json!({ "metadata": { "name": node }, "spec": spec });
+        let budgets = self.case.api::<PodDisruptionBudget>();
+        budgets
+            .create(&PostParams::default(), &from_value(budget)?)
+            .await?;
+        self.allow(node, 0).await
+    }
+
+    /// What the controller of budgets says.
+    pub(crate) async fn allow(&self, node: &str, disruptions: i32) -> anyhow::Result<()> {
+        let status = json!({ "status": {
+            "observedGeneration": 1, "disruptionsAllowed": disruptions, "currentHealthy": 1, "desiredHealthy": 1,
+            "expectedPods": 1,
+        } });
+        let budgets = self.case.api::<PodDisruptionBudget>();
+        budgets
+            .patch_status(node, &PatchParams::default(), &Patch::Merge(status))
+            .await?;
+        Ok(())
+    }
+
+    /// Whether the pod on the node is there and nobody has asked it to go.
+    pub(crate) async fn is_pinned(&self, node: &str) -> anyhow::Result<bool> {
+        let pod = self.case.api::<Pod>().get_opt(node).await?;
+        Ok(pod.is_some_and(|pod| pod.metadata.deletion_timestamp.is_none()))
+    }
+
+    pub(crate) async fn delete(&self, node: &str) -> anyhow::Result<()> {
+        self.nodes().delete(node, &DeleteParams::default()).await?;
+        Ok(())
+    }
+
+    /// A little longer than a machine takes to boot.
+    pub(crate) fn short(&self) -> &'static str {
+        match self.case.cluster().backend() {
+            Backend::Embedded => "40s",
+            _ => "5s",
+        }
+    }
+
+    /// So much time passes; where the clock is on the wall, a second.
+    pub(crate) async fn pass(&self, time: Duration) {
+        tokio::time::sleep(match self.case.cluster().backend() {
+            Backend::Embedded => time,
+            _ => Duration::from_secs(1),
+        })
+        .await;
+    }
+
+    /// Takes everything away.
+    pub(crate) async fn end(mut self) -> anyhow::Result<()> {
+        self.stop().await?;
+        self.stop_agents().await?;
+        self.kubelets.stop().await?;
+        let ours = ListParams::default().labels(&format!("fleet={}", self.case.namespace()));
+        let nodes: Api<Node> = Api::all(self.case.client());
+        nodes.delete_collection(&DeleteParams::default(), &ours).await?;
+        let policies: Api<RebootPolicy> = Api::all(self.case.client());
+        policies
+            .delete_collection(&DeleteParams::default(), &ListParams::default())
+            .await?;
+        Ok(())
+    }
+}
+
+/// The controller as the program runs it.
+pub(crate) fn controllers(manager: Manager, clock: Clock, own_node: Option<String>) -> Manager {
+    let arguments = Arguments {
+        own_node,
+        ..Arguments::default()
+    };
+    let manager = manager.install(Install::new([RebootPolicy::crd()]));
+    setup_at(manager, &arguments, clock).expect("the usual prefix is one")
+}
+
+/// Says how a kubelet is, and leaves what others say.
+async fn report(nodes: &Api<Node>, name: &str, boot: &str, ready: &str, now: Timestamp) -> kube::Result<()> {
+    let patch = Patch::Strategic(json!({ "status": {
+        "nodeInfo": { "bootID": boot },
+        "conditions": [{
+            "type": "Ready", "status": ready, "reason": "Test", "message": "", "lastTransitionTime": now.to_string(),
+        }],
+    } }));
+    nodes.patch_status(name, &PatchParams::default(), &patch).await?;
+    Ok(())
+}
+
+/// The machines and their kubelets: a request for the boot that one is in is taken off, and then ends it.
+fn kubelets(
+    machines: &Arc<Mutex<Machines>>,
+    clock: Clock,
+    off: Duration,
+) -> Controller<Node, impl Reconciler> {
+    let machines = Arc::clone(machines);
+    let reconcile = move |request: Request, ctx: Context| {
+        let machines = Arc::clone(&machines);
+        async move {
+            let Some(node) = ctx.lister::<Node>()?.get(&request.key) else {
+                return Ok(Action::done());
+            };
+            let name = request.key.name();
+            let machine = |machines: &Machines| machines.by_name.get(name).map(|one| (one.boots, one.temper));
+            let Some((boots, temper)) = machine(&machines.lock()) else {
+                return Ok(Action::done());
+            };
+            if node.annotations().get(REBOOT) != Some(&boot(boots)) || temper == Temper::Deaf {
+                return Ok(Action::done());
+            }
+            let nodes = Api::<Node>::all(ctx.client().clone());
+            let taken = Patch::Merge(json!({ "metadata": { "annotations": { REBOOT: null } } }));
+            nodes.patch(name, &PatchParams::default(), &taken).await?;
+            report(&nodes, name, &boot(boots), "False", clock.now()).await?;
+            tokio::time::sleep(off).await;
+            if temper == Temper::Dies {
+                return Ok(Action::done());
+            }
+            let after = boots + usize::from(temper == Temper::Well);
+            if temper == Temper::Well {
+                let mut machines = machines.lock();
+                machines.rebooted.push(name.to_owned());
+                if let Some(machine) = machines.by_name.get_mut(name) {
+                    machine.boots = after;
+                }
+            }
+            report(&nodes, name, &boot(after), "True", clock.now()).await?;
+            Ok::<_, Error>(Action::done())
+        }
+    };
+    Controller::<Node>::new("kubelets")
+        .workers::<64>()
+        .reconcile(reconcile)
+}
+
+/// A kubelet stops pods that are to go at once.
+fn ends() -> Controller<Pod, impl Reconciler> {
+    Controller::<Pod>::new("ends").reconcile(|request: Request, ctx: Context| async move {
+        let pod = ctx.lister::<Pod>()?.get(&request.key);
+        let Some(pod) = pod.filter(|pod| pod.metadata.deletion_timestamp.is_some()) else {
+            return Ok(Action::done());
+        };
+        let now = DeleteParams::default().grace_period(0);
+        ctx.writer().delete_with(&*pod, &now).await?;
+        Ok::<_, Error>(Action::done())
+    })
+}
+
+/// Counts the nodes that are down at the same time.
+fn census(fleet: &str, most: &Arc<Mutex<usize>>) -> Controller<Node, impl Reconciler> {
+    let most = Arc::clone(most);
+    let fleet = fleet.to_owned();
+    let reconcile = move |_: Request, ctx: Context| {
+        let (most, fleet) = (Arc::clone(&most), fleet.clone());
+        async move {
+            let nodes = ctx.lister::<Node>()?.list(&Query::all());
+            let down = nodes.iter().filter(|node| {
+                let view = NodeView::of(node, &Names::default());
+                // One that has not reported yet is no node of ours.
+                let counts = view.labels.get("fleet") == Some(&fleet) && !view.boot_id.is_empty();
+                counts && (view.cordoned || !view.ready)
+            });
+            let mut most = most.lock();
+            *most = (*most).max(down.count());
+            Ok::<_, Error>(Action::done())
+        }
+    };
+    Controller::<Node>::new("census").reconcile(reconcile)
+}

@@ -1,0 +1,56 @@
+//! What an administrator does with kubectl: apply all of it, as it is shipped.
+
+use windlass_suite::{Context as Case, suite};
+
+// One case: what it applies is everybody's.
+suite!("reboot-kubectl", paused, needs(windlass_cluster::kubectl());
+    everything_that_is_shipped_is_applied,
+);
+
+async fn everything_that_is_shipped_is_applied(case: Case) -> anyhow::Result<()> {
+    let all = case
+        .kubectl(&["kustomize", env!("CARGO_MANIFEST_DIR")], "")
+        .await?;
+    // Into the case's namespace, which goes when it ends.
+    let all = all.replace("windlass-reboot", case.namespace());
+    let said = case.kubectl(&["apply", "--server-side", "-f", "-"], &all).await?;
+    for part in [
+        "customresourcedefinition.apiextensions.k8s.io/rebootpolicies.reboot.windlass.dev",
+        "serviceaccount/reboot",
+        "serviceaccount/reboot-agent",
+        "clusterrole.rbac.authorization.k8s.io/reboot",
+        "clusterrolebinding.rbac.authorization.k8s.io/reboot",
+        "role.rbac.authorization.k8s.io/reboot-leader-election",
+        "rolebinding.rbac.authorization.k8s.io/reboot-leader-election",
+        "deployment.apps/reboot",
+        "daemonset.apps/reboot-agent",
+        "validatingadmissionpolicy.admissionregistration.k8s.io/",
+        "validatingadmissionpolicybinding.admissionregistration.k8s.io/",
+    ] {
+        let line = said.lines().find(|line| line.starts_with(part));
+        assert!(
+            line.is_some_and(|line| line.ends_with("serverside-applied")),
+            "`{part}` in:\n{said}"
+        );
+    }
+    let accounts =
+        ["reboot", "reboot-agent"].map(|name| format!("system:serviceaccount:{}:{name}", case.namespace()));
+    for (account, verb, resource, part, may) in [
+        (&accounts[0], "patch", "nodes", "", true),
+        (&accounts[0], "create", "pods", "eviction", true),
+        (&accounts[0], "create", "pods", "", false),
+        (&accounts[0], "delete", "nodes", "", false),
+        (&accounts[0], "get", "secrets", "", false),
+        (&accounts[1], "patch", "nodes", "", true),
+        (&accounts[1], "patch", "nodes", "status", false),
+        (&accounts[1], "get", "pods", "", false),
+    ] {
+        let part = format!("--subresource={part}");
+        let question = ["auth", "can-i", verb, resource, &part, "--as", account];
+        // It ends with a failure where the answer is no.
+        let answer = case.kubectl(&question, "").await;
+        assert_eq!(answer.is_ok(), may, "{question:?}: {answer:?}");
+    }
+    case.kubectl(&["delete", "--wait=false", "-f", "-"], &all).await?;
+    Ok(())
+}

@@ -1,0 +1,115 @@
+//! The operator's page names what there is.
+
+use std::path::Path;
+
+use serde_json::Value;
+use windlass::prelude::*;
+use windlass_reboot::{RebootPolicy, drain::BlockerReason, state::Phase};
+
+fn read(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn page() -> String {
+    read("../../docs/reboot.md")
+}
+
+/// `drain.timeout` and the like: what people can set, down to what is Kubernetes' own.
+fn fields(schema: &Value, above: &str, found: &mut Vec<String>) {
+    let properties = schema["properties"].as_object().into_iter().flatten();
+    for (name, field) in properties {
+        let path = if above.is_empty() {
+            name.clone()
+        } else {
+            format!("{above}.{name}")
+        };
+        let is_ours = field["properties"].is_object() && !name.to_lowercase().ends_with("selector");
+        if is_ours {
+            fields(field, &path, found);
+        } else {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn every_field_of_a_policy_is_explained() {
+    let crd = serde_json::to_value(RebootPolicy::crd()).expect("JSON");
+    let mut found = Vec::new();
+    let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+    fields(schema, "", &mut found);
+    assert!(found.len() > 20, "{found:?}");
+    let page = page();
+    let missing: Vec<_> = found
+        .iter()
+        .filter(|field| {
+            let last = field.rsplit('.').next().unwrap_or(field);
+            !page.contains(&format!("`{field}`")) && !page.contains(&format!("`.{last}`"))
+        })
+        .collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+/// The words in quotes that follow one of these in the sources.
+fn words_after(openings: &[&str]) -> Vec<String> {
+    let files = ["roll.rs"].map(|file| format!("src/machine/{file}"));
+    let more = ["nodes.rs", "policies.rs", "conditions.rs"].map(|file| format!("src/controller/{file}"));
+    let mut words = Vec::new();
+    for text in files.iter().chain(&more).map(|file| read(file)) {
+        for opening in openings {
+            for rest in text.split(opening).skip(1) {
+                let mut quoted = rest.trim_start().splitn(3, '"');
+                if let (Some(""), Some(word)) = (quoted.next(), quoted.next()) {
+                    words.push(word.to_owned());
+                }
+            }
+        }
+    }
+    words
+}
+
+#[test]
+fn every_event_phase_reason_condition_and_metric_is_named() {
+    let mut names = words_after(&["Said::normal(", "Said::warning(", ".warning(&**node,"]);
+    assert!(names.len() >= 12, "{names:?}");
+    names.extend(words_after(&[
+        "const PLANNED: &str =",
+        "const IN_PROGRESS: &str =",
+        "const DRAINING: &str =",
+        "const DRAINED: &str =",
+    ]));
+    names.extend(Phase::ALL.map(|phase| phase.to_string()));
+    names.extend(BlockerReason::ALL.map(|reason| reason.to_string()));
+    let figures = read("src/figures.rs");
+    let metrics = figures
+        .split('"')
+        .filter(|word| word.starts_with("windlass_reboot_"));
+    names.extend(metrics.map(ToOwned::to_owned));
+    let page = page();
+    let missing: Vec<_> = names
+        .iter()
+        .filter(|name| !page.contains(name.as_str()))
+        .collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+#[test]
+fn its_links_lead_somewhere() {
+    let page = page();
+    let titles: Vec<String> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("## ").or_else(|| line.strip_prefix("### ")))
+        .map(|title| title.to_lowercase().replace(' ', "-").replace([':', '`'], ""))
+        .collect();
+    let links = page
+        .split("](#")
+        .skip(1)
+        .filter_map(|rest| rest.split(')').next());
+    for link in links {
+        assert!(
+            titles.iter().any(|title| title == link),
+            "#{link} is none of {titles:?}"
+        );
+    }
+}
