@@ -181,6 +181,16 @@ impl DrainProgress {
     pub fn is_drained(&self) -> bool {
         self.left == 0
     }
+
+    /// Whether all that is left are pods whose time is over: they were asked to go, and nobody says that they did. On a node
+    /// whose kubelet is silent nobody will, and the reboot ends them.
+    pub fn is_overdue(&self) -> bool {
+        let overdue = self
+            .blockers
+            .iter()
+            .filter(|one| one.reason == BlockerReason::Overdue);
+        self.left > 0 && overdue.count() == self.left
+    }
 }
 
 /// A label selector of a policy cannot be read.

@@ -194,11 +194,15 @@ impl Nodes {
         let how = if force { How::Force } else { How::Evict };
         let progress = drainer.pass(&view.name, &policy.spec.drain, how).await?;
         self.0.figures.blocked(&view.name, progress.blockers.clone());
-        if progress.is_drained() {
+        let left_behind = !view.ready && progress.is_overdue();
+        if progress.is_drained() || left_behind {
             drainer.forget(&view.name);
-            let change = self.with_facts(sight, policy, |facts| {
-                machine::drained(view, facts, "its pods are gone")
-            });
+            let message = if left_behind {
+                "its pods had their time, and its kubelet does not say that they are gone"
+            } else {
+                "its pods are gone"
+            };
+            let change = self.with_facts(sight, policy, |facts| machine::drained(view, facts, message));
             return match change {
                 Some(change) => self.write(ctx, node, view, &change).await,
                 None => Ok(Next::Rest(Action::done())),

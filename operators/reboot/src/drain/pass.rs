@@ -27,6 +27,9 @@ use super::{BadSelector, Blocker, BlockerReason, DrainPlan, DrainProgress, Drain
 /// How long a pod is let be after it was asked about, at least: what `kubectl drain` waits.
 const AGAIN: Duration = Duration::from_secs(5);
 
+/// What was said so long ago decides nothing any more.
+const FORGOTTEN: Duration = Duration::from_mins(10);
+
 /// How many evictions of a node are asked for at a time.
 const AT_A_TIME: usize = 10;
 
@@ -251,7 +254,7 @@ impl Drainer {
     }
 
     fn note(&self, node: &str, tries: Tries) {
-        self.tries.lock().insert(node.to_owned(), tries);
+        keep(&mut self.tries.lock(), node, tries, Instant::now());
     }
 }
 
@@ -290,4 +293,46 @@ fn progress(plan: &DrainPlan, tries: &Tries, gone: usize, how: How) -> DrainProg
 
 fn uid(pod: &Pod) -> String {
     pod.uid().unwrap_or_default()
+}
+
+/// Keeps what is known about the node's pods, and no longer what was said long ago about those of others: their drains are
+/// over, or the nodes are gone.
+fn keep(all: &mut HashMap<String, Tries>, node: &str, tries: Tries, now: Instant) {
+    all.retain(|_, tries| tries.values().any(|last| last.not_before + FORGOTTEN > now));
+    if tries.is_empty() {
+        all.remove(node);
+    } else {
+        all.insert(node.to_owned(), tries);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_remembered_about_nodes_that_are_gone_is_forgotten() {
+        let one = |not_before| {
+            let last = Try {
+                not_before,
+                blocker: None,
+            };
+            Tries::from([("uid".to_owned(), last)])
+        };
+        let (mut all, begin) = (HashMap::new(), Instant::now());
+        for second in 0..3600 {
+            let now = begin + Duration::from_secs(second);
+            keep(&mut all, &format!("node-{second}"), one(now + AGAIN), now);
+        }
+        assert_eq!(
+            all.len(),
+            605,
+            "ten minutes of them, and those that are to be asked again"
+        );
+        let now = begin + Duration::from_hours(2);
+        keep(&mut all, "node", one(now + AGAIN), now);
+        assert_eq!(all.len(), 1);
+        keep(&mut all, "node", Tries::new(), now);
+        assert!(all.is_empty());
+    }
 }

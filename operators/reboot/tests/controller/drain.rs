@@ -3,7 +3,12 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-use windlass::{k8s_openapi::api::core::v1::Event, kube::api::ListParams, prelude::*};
+use windlass::{
+    k8s_openapi::api::core::v1::{Event, Pod},
+    kube::api::{ListParams, Patch, PatchParams},
+    prelude::*,
+};
+use windlass_cluster::Backend;
 use windlass_reboot::{RebootPolicy, state::Phase};
 use windlass_suite::{Context as Case, Sent};
 
@@ -193,4 +198,53 @@ pub(crate) async fn a_pod_made_anew_elsewhere_while_its_node_is_drained_is_never
     assert_eq!(meant.as_str(), before.uid().as_deref());
     stopped(&fleet, "db-0").await?;
     fleet.end().await
+}
+
+/// A node whose kubelet is silent is what a reboot is good for, and nobody there says that a pod has stopped.
+pub(crate) async fn on_a_node_that_is_silent_pods_whose_time_is_over_are_left_to_the_reboot(
+    case: Case,
+) -> anyhow::Result<()> {
+    let embedded = case.cluster().backend() == Backend::Embedded;
+    let spec = json!({ "after": { "minReadySeconds": 1 }, "drain": { "gracePeriodSeconds": 1 } });
+    let fleet = Fleet::new(&case, 2, spec).await?;
+    let (silent, well) = (fleet.name(0), fleet.name(1));
+    for (node, name) in [(&silent, "lost"), (&well, "slow")] {
+        pod(&fleet, node, name, "ReplicaSet").await?;
+        hold(&fleet, name, &["example.com/held"]).await?;
+    }
+    fleet.ready(&silent, "Unknown").await?;
+    let begin = fleet.clock.now();
+    fleet.request(&silent).await?;
+    let view = fleet.phase(&silent, Phase::Armed).await?;
+    let took = view.state().expect("it is armed").since.duration_since(begin);
+    assert!(took.as_secs() >= 30, "not before their time is over: {took:?}");
+    let lost = case.api::<Pod>().get("lost").await?;
+    assert!(lost.metadata.deletion_timestamp.is_some(), "it was asked to go");
+    // The agents of this fleet know a machine by what its kubelet says.
+    fleet.ready(&silent, "True").await?;
+    fleet.done(&silent).await?;
+    assert_eq!(fleet.boots(&silent), 1);
+    // Where a kubelet is there to tell, it is waited for.
+    fleet.request(&well).await?;
+    fleet.phase(&well, Phase::Draining).await?;
+    if embedded {
+        tokio::time::sleep(Duration::from_mins(2)).await;
+        assert_eq!(fleet.view(&well).await?.phase(), Some(Phase::Draining));
+    }
+    hold(&fleet, "slow", &[]).await?;
+    fleet.done(&well).await?;
+    assert_eq!(fleet.boots(&well), 1);
+    hold(&fleet, "lost", &[]).await?;
+    fleet.end().await
+}
+
+/// Nobody says of a pod with a finalizer that it is gone.
+async fn hold(fleet: &Fleet, pod: &str, finalizers: &[&str]) -> anyhow::Result<()> {
+    let patch = Patch::Merge(json!({ "metadata": { "finalizers": finalizers } }));
+    fleet
+        .case
+        .api::<Pod>()
+        .patch(pod, &PatchParams::default(), &patch)
+        .await?;
+    Ok(())
 }

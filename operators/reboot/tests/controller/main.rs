@@ -48,6 +48,7 @@ suite!("rolls", paused;
     drain::a_drain_that_is_let_through_goes_on_to_the_reboot,
     drain::forced_the_node_reboots_whatever_its_budgets_say,
     drain::a_pod_made_anew_elsewhere_while_its_node_is_drained_is_never_evicted,
+    drain::on_a_node_that_is_silent_pods_whose_time_is_over_are_left_to_the_reboot,
     nodes::a_node_that_flaps_is_not_good_until_it_stays_ready,
     nodes::a_node_whose_pods_do_not_come_back_fails_and_keeps_its_slot,
     nodes::the_roll_goes_on_until_the_failure_budget_is_spent,
