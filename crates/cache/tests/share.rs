@@ -165,6 +165,55 @@ async fn a_projection_keeps_only_what_was_asked_for() {
     assert_eq!((cache.stats().bytes, cache.stats().decodes), (0, 0));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_projection_sees_who_wrote_what_if_it_asks() {
+    let server = Server::with(&[CONFIG_MAPS]);
+    let mut object = config_map("a", "one");
+    object["metadata"]["managedFields"] = json!([{ "manager": "somebody", "operation": "Update" }]);
+    server.put(CONFIG_MAPS, object);
+    let writers = |object: &ConfigMap| object.managed_fields().len();
+    for (settings, expected) in [
+        (Settings::projected(writers), 0),
+        (Settings::projected(writers).managed_fields(), 1),
+    ] {
+        let cache = Cache::start_with(server.client(), &(), &Selection::all(), settings);
+        let lister = cache.synced(SOON).await.expect("the server is well");
+        assert_eq!(*lister.get(&key("a")).expect("it is there"), expected);
+    }
+}
+
+/// A write that is answered with metadata alone is seen by the next read of metadata; no watch tells of it here.
+#[tokio::test(start_paused = true)]
+async fn an_answer_of_metadata_is_enough_for_a_cache_of_metadata() {
+    let service = tower::service_fn(|request: http::Request<kube::client::Body>| async move {
+        let query = request.uri().query().unwrap_or_default();
+        if query.contains("watch=true") {
+            return std::future::pending().await;
+        }
+        let answer = match *request.method() {
+            http::Method::POST => json!({
+                "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
+                "metadata": { "namespace": "n", "name": "a", "uid": "u", "resourceVersion": "2" },
+            }),
+            _ => json!({ "kind": "ConfigMapList", "metadata": { "resourceVersion": "1" }, "items": [] }),
+        };
+        let body = kube::client::Body::from(answer.to_string().into_bytes());
+        Ok::<_, std::convert::Infallible>(http::Response::new(body))
+    });
+    let caches = Caches::new(kube::Client::new(service, "n"));
+    let settings = Settings::projected(|object: &PartialObjectMeta<ConfigMap>| object.uid()).listing();
+    let cache = caches.projected(&Selection::all().metadata_only(), settings);
+    let lister = cache.synced(SOON).await.expect("the server is well");
+    let write = http::Request::post("/api/v1/namespaces/n/configmaps")
+        .body(kube::client::Body::empty())
+        .expect("it is a request");
+    let sent = tokio::time::timeout(Duration::from_secs(1), caches.client().send(write));
+    sent.await
+        .expect("it need not wait for the watch")
+        .expect("it is answered");
+    assert_eq!(*lister.get(&key("a")).expect("it is there"), Some("u".to_owned()));
+}
+
 /// A kind is packed once it has more than a few objects, and reads as before.
 #[tokio::test(start_paused = true)]
 async fn many_objects_are_packed_when_it_is_quiet_and_read_as_before() {

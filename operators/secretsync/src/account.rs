@@ -93,15 +93,19 @@ impl Engine {
         Ok(Action::done())
     }
 
+    /// Whether a status that has changed could be written now.
+    pub(crate) fn is_account_due(&self, id: &SyncId) -> bool {
+        let told = self.told.lock();
+        told.get(id).is_some_and(|last| last.at.elapsed() >= PACE)
+    }
+
     /// How long to wait until the status may be written again.
     fn too_early(&self, id: &SyncId) -> Option<Duration> {
         let mut told = self.told.lock();
         let now = Instant::now();
-        if let Some(last) = told.get(id) {
-            let since = now - last.at;
-            if since < PACE {
-                return Some(PACE - since);
-            }
+        let since = told.get(id).map(|last| now - last.at);
+        if let Some(wait) = since.and_then(|since| PACE.checked_sub(since).filter(|wait| !wait.is_zero())) {
+            return Some(wait);
         }
         told.insert(id.clone(), Told { at: now });
         None
@@ -273,7 +277,7 @@ fn ready(standing: &Standing, summary: &Summary, status: &SecretSyncStatus) -> F
             format!("{conflicts} of {targets} targets are somebody else's"),
         );
     }
-    if !summary.is_quiet || synced < targets {
+    if summary.is_moving || synced < targets {
         return no(
             "Syncing",
             format!("{synced} of {targets} targets are as they should be"),

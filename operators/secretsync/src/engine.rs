@@ -70,8 +70,8 @@ impl Listers {
 pub(crate) enum Cause {
     /// It was there at the start.
     Initial,
-    /// A source changed.
-    Source,
+    /// A source changed, or what a SecretSync asks for: how long that takes is measured.
+    Change,
     Other,
 }
 
@@ -107,20 +107,54 @@ impl Engine {
         }
     }
 
+    /// Changes who wants what, and asks for what follows from it.
+    ///
+    /// What is asked for is in the ledger before anybody can see the change: otherwise a sync would look as if it had nothing
+    /// left to do.
+    pub(crate) fn change<T>(
+        &self,
+        cause: Cause,
+        change: impl FnOnce(&mut Roster) -> (Vec<Affected>, T),
+    ) -> T {
+        let mut roster = self.roster.write();
+        let (affected, rest) = change(&mut roster);
+        self.note(&affected, cause);
+        drop(roster);
+        self.queue(affected, cause);
+        rest
+    }
+
+    /// Asks for work that follows from something else than a change of who wants what.
+    pub(crate) fn ask(&self, affected: Vec<Affected>) {
+        self.note(&affected, Cause::Other);
+        self.queue(affected, Cause::Other);
+    }
+
+    /// The same for what was there at the start.
+    pub(crate) fn ask_initially(&self, affected: Vec<Affected>) {
+        self.note(&affected, Cause::Initial);
+        self.queue(affected, Cause::Initial);
+    }
+
+    fn note(&self, affected: &[Affected], cause: Cause) {
+        let mut ledger = self.ledger.lock();
+        for Affected { sync, namespace, .. } in affected {
+            ledger.ask(sync, namespace, cause == Cause::Change);
+        }
+    }
+
     /// What takes something away goes first: it overtakes what is still to be spread.
-    pub(crate) fn ask(&self, affected: Vec<Affected>, cause: Cause) {
+    fn queue(&self, affected: Vec<Affected>, cause: Cause) {
         for Affected {
             sync,
             namespace,
             takes_away,
         } in affected
         {
-            let is_change = cause == Cause::Source;
-            self.ledger.lock().ask(&sync, &namespace, is_change);
             let priority = match cause {
                 _ if takes_away => Priority::HIGH,
                 Cause::Initial => Priority::LOW,
-                Cause::Source | Cause::Other => Priority::NORMAL,
+                Cause::Change | Cause::Other => Priority::NORMAL,
             };
             self.add(&Job::Copy { sync, namespace }, priority);
         }

@@ -3,7 +3,11 @@
 //! Fixed are those of namespaces, SecretSyncs, copies, and the annotated objects of the source namespace; all of them are
 //! complete before anything is done. The rooms of SecretSyncs come and go with them, and each is waited for by those who use it.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 use tokio::sync::watch;
 use windlass::{
@@ -22,7 +26,7 @@ use crate::{
     held::{Held, Marks},
     identity::{Job, SyncId},
     room::{RoomKey, Seen, Source},
-    roster::{Affected, Moves, Place},
+    roster::{Affected, Moves, Place, Roster},
 };
 
 /// How often a wait for a cache says what it waits for.
@@ -145,8 +149,7 @@ fn open(engine: &Arc<Engine>, feed: &Feed, room: &RoomKey, complete: impl Fn() +
     feed.watch(&cache, move |told| match told {
         Told::Change(change) => engine.see_source(&room, &change),
         Told::Complete => {
-            let affected = engine.roster.write().complete(&room);
-            engine.ask_all(affected, Cause::Initial);
+            engine.change_all(Cause::Initial, |roster| (roster.complete(&room), ()));
             complete();
         }
     })
@@ -175,11 +178,14 @@ impl Rooms {
                 Err(_) => return,
             },
         };
-        let Moves {
-            affected,
-            opened,
-            closed,
-        } = self.engine.roster.write().set_sync(&id, object.as_deref());
+        let (opened, closed) = self.engine.change_all(sync_cause(change), |roster| {
+            let Moves {
+                affected,
+                opened,
+                closed,
+            } = roster.set_sync(&id, object.as_deref());
+            (affected, (opened, closed))
+        });
         for room in closed {
             self.open.remove(&room);
         }
@@ -187,8 +193,16 @@ impl Rooms {
             let watching = open(&self.engine, &self.feed, &room, || ());
             self.open.insert(room, watching);
         }
-        self.engine.ask_all(affected, cause_of(change));
         self.engine.ask_account(&id);
+    }
+}
+
+/// A status or a finalizer changes nothing of what a SecretSync asks for.
+fn sync_cause(change: &Change<SecretSync>) -> Cause {
+    let before = change.old().map(|old| old.meta().generation());
+    match cause_of(change) {
+        Cause::Other if before != Some(change.meta().generation()) => Cause::Change,
+        cause => cause,
     }
 }
 
@@ -210,16 +224,17 @@ fn place(namespace: &PartialObjectMeta<Namespace>, annotation: &str) -> Place {
 }
 
 impl Engine {
-    /// Asks for copies, and for the accounts of the syncs that they belong to.
-    fn ask_all(&self, affected: Vec<Affected>, cause: Cause) {
-        let mut last = None;
-        for Affected { sync, .. } in &affected {
-            if last != Some(sync) {
-                self.ask_account(sync);
-                last = Some(sync);
-            }
+    /// Changes who wants what, and asks for the accounts of all whom it concerns.
+    fn change_all<T>(&self, cause: Cause, change: impl FnOnce(&mut Roster) -> (Vec<Affected>, T)) -> T {
+        let (concerned, rest) = self.change(cause, |roster| {
+            let (affected, rest) = change(roster);
+            let concerned: BTreeSet<_> = affected.iter().map(|one| one.sync.clone()).collect();
+            (affected, (concerned, rest))
+        });
+        for sync in &concerned {
+            self.ask_account(sync);
         }
-        self.ask(affected, cause);
+        rest
     }
 
     fn see_place(&self, change: &Change<Place>) {
@@ -231,8 +246,9 @@ impl Engine {
         let is_strange = place
             .as_ref()
             .is_some_and(|place| place.consent.invalid.is_some());
-        let affected = self.roster.write().set_place(&namespace, place);
-        self.ask_all(affected, cause_of(change));
+        self.change_all(cause_of(change), |roster| {
+            (roster.set_place(&namespace, place), ())
+        });
         if is_strange {
             self.add(&Job::Consent { namespace }, Priority::NORMAL);
         }
@@ -247,8 +263,9 @@ impl Engine {
                 Err(_) => return,
             },
         };
-        let affected = self.roster.write().set_source(room, &name, source);
-        self.ask_all(affected, Cause::Source);
+        self.change_all(Cause::Change, |roster| {
+            (roster.set_source(room, &name, source), ())
+        });
     }
 
     /// A copy came, changed or went: that concerns who wrote it, and who wants one of that name.
@@ -269,7 +286,10 @@ impl Engine {
             namespace: Arc::clone(&namespace),
             takes_away: false,
         });
-        self.ask(affected.collect(), cause_of(change));
+        match cause_of(change) {
+            Cause::Initial => self.ask_initially(affected.collect()),
+            _ => self.ask(affected.collect()),
+        }
     }
 }
 

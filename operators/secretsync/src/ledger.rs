@@ -119,7 +119,8 @@ pub(crate) struct Settled {
 pub(crate) struct Summary {
     pub(crate) tally: Tally,
     pub(crate) failures: Vec<SyncFailure>,
-    pub(crate) is_quiet: bool,
+    /// A change is on its way.
+    pub(crate) is_moving: bool,
     /// Everything has been looked at once.
     pub(crate) was_through: bool,
 }
@@ -133,7 +134,7 @@ impl Ledger {
         }
     }
 
-    /// Something is to be done. `is_change`: because a source changed, whose way is measured.
+    /// Something is to be done. `is_change`: because of a change whose way is measured.
     pub(crate) fn ask(&mut self, sync: &SyncId, namespace: &Arc<str>, is_change: bool) {
         let account = match self.accounts.get_mut(sync) {
             Some(account) => account,
@@ -223,10 +224,7 @@ impl Ledger {
     /// The sums of one sync; failures are in the order of their namespaces.
     pub(crate) fn summary(&self, sync: &SyncId, most: usize) -> Summary {
         let Some(account) = self.accounts.get(sync) else {
-            return Summary {
-                is_quiet: true,
-                ..Summary::default()
-            };
+            return Summary::default();
         };
         let mut sum = Tally::default();
         let mut troubled = BTreeMap::new();
@@ -251,7 +249,7 @@ impl Ledger {
         Summary {
             tally: sum,
             failures: failures.take(most).collect(),
-            is_quiet: account.waiting == 0,
+            is_moving: account.changed.is_some(),
             was_through: account.was_through,
         }
     }
@@ -385,12 +383,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn only_what_waits_without_anything_settling_is_stalled() {
         let (mut ledger, one, two) = (Ledger::new(), Arc::from("1"), Arc::from("2"));
-        tokio::time::advance(Duration::from_secs(60)).await;
+        tokio::time::advance(Duration::from_mins(1)).await;
         assert_eq!(ledger.stalled_for(), Duration::ZERO);
         ledger.ask(&sync(), &one, false);
         ledger.ask(&sync(), &two, false);
-        tokio::time::advance(Duration::from_secs(60)).await;
-        assert_eq!(ledger.stalled_for(), Duration::from_secs(60));
+        tokio::time::advance(Duration::from_mins(1)).await;
+        assert_eq!(ledger.stalled_for(), Duration::from_mins(1));
         let began = ledger.begin(&sync(), &one);
         ledger.settle(&sync(), &one, began, Some(bad()));
         assert_eq!(ledger.stalled_for(), Duration::ZERO);

@@ -106,7 +106,7 @@ mod tests {
         let copied = |filter: Filter| filter.copied(&all, "my/sync").into_keys().collect::<Vec<_>>();
         assert_eq!(copied(filter(&[], &[])), ["app", "example.com/helm.sh"]);
         assert_eq!(copied(filter(&["*"], &["app"])), ["example.com/helm.sh"]);
-        let named = filter(
+        let explicit = filter(
             &[
                 "app.kubernetes.io/instance",
                 "secretsync.windlass.dev/hash",
@@ -115,6 +115,6 @@ mod tests {
             ],
             &[],
         );
-        assert_eq!(copied(named), ["app.kubernetes.io/instance"]);
+        assert_eq!(copied(explicit), ["app.kubernetes.io/instance"]);
     }
 }

@@ -48,13 +48,13 @@ pub(crate) struct Sync {
     pub(crate) namespace: Arc<str>,
     pub(crate) mark: Arc<Mark>,
     /// Whoever is older wins: when it was made, and its UID.
-    age: (i64, Arc<str>),
+    pub(crate) age: (i64, Arc<str>),
     /// `Err` says what is wrong with its spec.
     pub(crate) rules: Result<Arc<Rules>, String>,
     pub(crate) members: BTreeMap<Arc<str>, Arc<Member>>,
     pub(crate) is_deleting: bool,
     /// It is waited for before anything is written.
-    has_finalizer: bool,
+    pub(crate) has_finalizer: bool,
     /// What events are about.
     pub(crate) reference: ObjectReference,
 }
@@ -62,13 +62,13 @@ pub(crate) struct Sync {
 /// The state of everything that decides what should be where.
 pub(crate) struct Roster {
     pub(crate) scope: Scope,
-    places: BTreeMap<Arc<str>, Arc<Place>>,
+    pub(crate) places: BTreeMap<Arc<str>, Arc<Place>>,
     rooms: HashMap<RoomKey, Room>,
-    syncs: BTreeMap<SyncId, Sync>,
+    pub(crate) syncs: BTreeMap<SyncId, Sync>,
     /// Who has a source of this kind and name.
     claims: HashMap<(SourceKind, Arc<str>), Vec<SyncId>>,
     /// Where somebody looked when it could not be told what to do; they look again when it can.
-    waiting: HashMap<SyncId, BTreeSet<Arc<str>>>,
+    pub(crate) waiting: HashMap<SyncId, BTreeSet<Arc<str>>>,
 }
 
 /// A piece of work that a change makes, and whether it takes something away.
@@ -85,42 +85,6 @@ pub(crate) struct Moves {
     pub(crate) affected: Vec<Affected>,
     pub(crate) opened: Vec<RoomKey>,
     pub(crate) closed: Vec<RoomKey>,
-}
-
-/// What a sync wants in a namespace.
-pub(crate) enum Plan {
-    /// It cannot be told yet, or should not be acted on: whatever is there stays.
-    Wait,
-    /// There is no such namespace, or it is on its way out, and everything in it too.
-    NoPlace,
-    Go(Order),
-}
-
-/// What should be there.
-pub(crate) struct Order {
-    /// Of the sync; `None` if it is gone.
-    pub(crate) live: Option<Live>,
-    pub(crate) wanted: Vec<Wish>,
-}
-
-/// A sync that is there.
-pub(crate) struct Live {
-    pub(crate) mark: Arc<Mark>,
-    pub(crate) rules: Arc<Rules>,
-    pub(crate) is_deleting: bool,
-    pub(crate) reference: ObjectReference,
-}
-
-/// A source, and who else wants a copy of that name in the same place and is older.
-pub(crate) struct Wish {
-    pub(crate) member: Arc<Member>,
-    pub(crate) rival: Option<Rival>,
-}
-
-pub(crate) struct Rival {
-    pub(crate) sync: SyncId,
-    /// It has the same source.
-    pub(crate) is_same_source: bool,
 }
 
 impl Roster {
@@ -229,7 +193,7 @@ impl Roster {
             }
         }
         self.gather(id);
-        let mut affected = self.compare(before, id);
+        let mut affected = self.compare(&before, id);
         affected.extend(self.rivals_of(id, &old_names));
         affected.extend(self.awake(id));
         moves.affected = affected;
@@ -270,8 +234,10 @@ impl Roster {
             if is_complete {
                 let after = self.names_of(&id);
                 let takes_away = names.difference(&after).next().is_some();
-                let mut concerned = self.compare(before, &id);
-                concerned.iter_mut().for_each(|one| one.takes_away |= takes_away);
+                let mut concerned = self.compare(&before, &id);
+                for one in &mut concerned {
+                    one.takes_away |= takes_away;
+                }
                 affected.extend(concerned);
                 affected.extend(self.rivals_of(&id, &names));
             }
@@ -295,16 +261,6 @@ impl Roster {
         affected
     }
 
-    /// What a sync wants in a namespace. If that cannot be told now, whoever asks is told to ask again later.
-    pub(crate) fn plan_or_wait(&mut self, id: &SyncId, namespace: &Arc<str>) -> Plan {
-        let plan = self.plan(id, namespace);
-        if matches!(plan, Plan::Wait) {
-            let places = self.waiting.entry(id.clone()).or_default();
-            places.insert(Arc::clone(namespace));
-        }
-        plan
-    }
-
     /// Those who waited for a sync look again.
     fn awake(&mut self, id: &SyncId) -> Vec<Affected> {
         let places = self.waiting.remove(id).unwrap_or_default();
@@ -324,84 +280,11 @@ impl Roster {
 
     /// Everywhere where a sync copies to.
     pub(crate) fn everywhere(&self, id: &SyncId) -> Vec<Affected> {
-        self.compare(self.spread(id), id)
-    }
-
-    /// What a sync wants in a namespace, and whether that is known.
-    pub(crate) fn plan(&self, id: &SyncId, namespace: &str) -> Plan {
-        let Some(place) = self.places.get(namespace).filter(|place| !place.is_terminating) else {
-            return Plan::NoPlace;
-        };
-        let Some(sync) = self.syncs.get(id) else {
-            return Plan::Go(Order {
-                live: None,
-                wanted: Vec::new(),
-            });
-        };
-        let Ok(rules) = &sync.rules else {
-            // What it means is not known, so nothing is taken away. One that goes takes what it has along.
-            if !sync.is_deleting {
-                return Plan::Wait;
-            }
-            return Plan::Go(Order {
-                live: None,
-                wanted: Vec::new(),
-            });
-        };
-        let waits = !self.is_ready(sync) || !sync.has_finalizer || rules.is_paused;
-        if waits && !sync.is_deleting {
-            return Plan::Wait;
-        }
-        let wanted = if self.wants(sync, namespace, place) {
-            let members = sync.members.values().filter(|member| member.refusal.is_none());
-            let wishes = members.map(|member| Wish {
-                member: Arc::clone(member),
-                rival: self.rival(id, sync, member, namespace, place),
-            });
-            wishes.collect()
-        } else {
-            Vec::new()
-        };
-        Plan::Go(Order {
-            live: Some(Live {
-                mark: Arc::clone(&sync.mark),
-                rules: Arc::clone(rules),
-                is_deleting: sync.is_deleting,
-                reference: sync.reference.clone(),
-            }),
-            wanted,
-        })
-    }
-
-    /// Who else wants a copy of that name there, and is older.
-    fn rival(
-        &self,
-        id: &SyncId,
-        sync: &Sync,
-        member: &Member,
-        namespace: &str,
-        place: &Place,
-    ) -> Option<Rival> {
-        let source = &member.source;
-        let others = self.claimants(source.kind, &source.name).iter();
-        let older = others.filter(|other| *other != id).filter_map(|other| {
-            let found = self.syncs.get(other)?;
-            let theirs = found.members.get(&source.name)?;
-            let wants = theirs.refusal.is_none()
-                && self.wants(found, namespace, place)
-                && !theirs.source.is_excluded()
-                && !theirs.source.has_come_through(namespace);
-            (wants && found.age < sync.age).then_some((&found.age, other, theirs))
-        });
-        let (_, other, theirs) = older.min_by_key(|(age, ..)| *age)?;
-        Some(Rival {
-            sync: other.clone(),
-            is_same_source: theirs.source.uid == source.uid,
-        })
+        self.compare(&self.spread(id), id)
     }
 
     /// Whether a sync copies into a namespace.
-    fn wants(&self, sync: &Sync, namespace: &str, place: &Place) -> bool {
+    pub(crate) fn wants(&self, sync: &Sync, namespace: &str, place: &Place) -> bool {
         let scope = &self.scope;
         let Ok(rules) = &sync.rules else {
             return false;
@@ -428,7 +311,7 @@ impl Roster {
     }
 
     /// Everywhere where a sync copied to before or copies to now.
-    fn compare(&self, before: BTreeSet<Arc<str>>, id: &SyncId) -> Vec<Affected> {
+    fn compare(&self, before: &BTreeSet<Arc<str>>, id: &SyncId) -> Vec<Affected> {
         let after = self.spread(id);
         let affected = before.union(&after).map(|namespace| Affected {
             sync: id.clone(),
@@ -592,3 +475,6 @@ fn annotated_room(scope: &Scope, kind: SourceKind) -> RoomKey {
         which: Which::All,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -140,3 +140,47 @@ fn check(arguments: &Arguments) -> Result<(), SetupError> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_that_cannot_be_meant_are_refused() {
+        let checked = |change: fn(&mut Arguments)| {
+            let mut arguments = Arguments::default();
+            change(&mut arguments);
+            check(&arguments).map_err(|error| error.to_string())
+        };
+        assert_eq!(checked(|_| ()), Ok(()));
+        assert_eq!(
+            checked(|arguments| arguments.annotation = "eightypercent.net/secretsync".to_owned()),
+            Ok(())
+        );
+        for (change, said) in [
+            (
+                (|arguments| arguments.source_namespace = "Home".to_owned()) as fn(&mut Arguments),
+                "--source-namespace Home",
+            ),
+            (
+                |arguments| arguments.allowed_namespaces.push("kube-*".to_owned()),
+                "--allow-namespace kube-*",
+            ),
+            (
+                |arguments| arguments.annotation = HASH.to_owned(),
+                "copies are marked with that",
+            ),
+            (
+                |arguments| arguments.annotation = "a b".to_owned(),
+                "--annotation a b",
+            ),
+            (
+                |arguments| arguments.annotation = "example.com/".to_owned(),
+                "--annotation example.com/",
+            ),
+        ] {
+            let error = checked(change).expect_err(said);
+            assert!(error.contains(said), "{error}");
+        }
+    }
+}

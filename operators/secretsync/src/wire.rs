@@ -1,11 +1,16 @@
 //! Requests whose bodies are zeroed: the few that read and write content.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::{Method, Request, StatusCode, header};
 use http_body_util::BodyExt;
+use serde::Deserialize;
+use tokio::time::timeout;
 use windlass::{
     kube::{
         self,
+        api::ObjectMeta,
         client::{Body, Client},
         core::{Status, response::reason},
     },
@@ -19,7 +24,10 @@ use crate::{
 };
 
 /// Asks for metadata alone, so that a write's answer does not bring its content back.
-const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+
+/// How long an answer is waited for, with all tries that the client makes.
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Why a request did not do what it should.
 #[derive(Debug, thiserror::Error)]
@@ -99,19 +107,25 @@ pub(crate) async fn get(
     }
 }
 
-/// Whether there is such an object.
-pub(crate) async fn exists(
+/// The metadata of an object; `None` if it is not there.
+pub(crate) async fn look(
     client: &Client,
     kind: SourceKind,
     namespace: &str,
     name: &str,
-) -> Result<bool, Failure> {
+) -> Result<Option<ObjectMeta>, Failure> {
+    #[derive(Deserialize)]
+    struct Partial {
+        metadata: ObjectMeta,
+    }
     let request = Request::get(path(kind, namespace, Some(name)))
         .header(header::ACCEPT, METADATA)
         .body(Body::empty());
     match answer(client, request).await {
-        Ok(_) => Ok(true),
-        Err(failure) if failure.is_not_found() => Ok(false),
+        Ok(answer) => serde_json::from_slice::<Partial>(answer.as_slice())
+            .map(|found| Some(found.metadata))
+            .map_err(|_| Failure::Other("the server's answer cannot be read".to_owned())),
+        Err(failure) if failure.is_not_found() => Ok(None),
         Err(failure) => Err(failure),
     }
 }
@@ -170,8 +184,14 @@ pub(crate) async fn delete(
     }
 }
 
-/// Sends a request, and takes the answer into a buffer that is zeroed.
+/// Sends a request, and takes the answer into a buffer that is zeroed. It is not waited for without end: a worker that does is
+/// missing elsewhere.
 async fn answer(client: &Client, request: Result<Request<Body>, http::Error>) -> Result<Wiped, Failure> {
+    let late = |_| Failure::Other(format!("the server did not answer within {PATIENCE:?}"));
+    timeout(PATIENCE, exchange(client, request)).await.map_err(late)?
+}
+
+async fn exchange(client: &Client, request: Result<Request<Body>, http::Error>) -> Result<Wiped, Failure> {
     let failed = |error: kube::Error| Failure::Other(error.to_string());
     let request = request.map_err(|error| Failure::Other(error.to_string()))?;
     let response = client.send(request).await.map_err(failed)?;

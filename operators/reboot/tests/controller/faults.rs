@@ -317,7 +317,7 @@ pub(crate) async fn an_api_that_is_away_costs_nothing_but_time(case: Case) -> an
     let fleet = Fleet::new(&case, 3, at_a_time(1)).await?;
     let away = http::StatusCode::SERVICE_UNAVAILABLE;
     // Each is tried again after twice as long: for minutes, where that costs nothing.
-    let times = if fleet.is_embedded() { 18 } else { 6 };
+    let times = if fleet.is_embedded() { 15 } else { 6 };
     for number in 0..3 {
         fleet.request(&fleet.name(number)).await?;
     }
@@ -325,7 +325,7 @@ pub(crate) async fn an_api_that_is_away_costs_nothing_but_time(case: Case) -> an
         fleet.wire.refuse(times, away, move |sent| {
             sent.is_write() && sent.resource() == "nodes" && sent.body.to_string().contains(phase.name())
         });
-        fleet.wire.refuse(5, away, |sent| {
+        fleet.wire.refuse(times / 3, away, |sent| {
             sent.resource() == "rebootpolicies" && sent.is_write()
         });
     }

@@ -19,14 +19,14 @@ use crate::world::{CANARY, HOME, World, namespace_of, secret};
 
 /// The canary as it is, in base64 wherever it may begin, in hexadecimal, and as Rust shows bytes.
 fn traces() -> Vec<String> {
-    let hex: String = CANARY.bytes().map(|byte| format!("{byte:02x}")).collect();
+    let hex: Vec<String> = CANARY.bytes().map(|byte| format!("{byte:02x}")).collect();
     let bytes: Vec<String> = CANARY.bytes().map(|byte| byte.to_string()).collect();
     vec![
         CANARY.to_owned(),
         "YzRuNHJ5YzRuNHJ5".to_owned(),
         "M0bjRyeWM0bjRye".to_owned(),
         "jNG40cnljNG40cn".to_owned(),
-        hex,
+        hex.concat(),
         bytes.join(", "),
     ]
 }

@@ -271,3 +271,32 @@ pub(crate) async fn a_deletion_overtakes_a_pending_fan_out(case: Case) -> anyhow
     }
     running.stop().await
 }
+
+/// A namespace that is deleted and made anew is another one, whether or not anybody saw it go.
+pub(crate) async fn a_namespace_that_is_made_anew_gets_its_copies_again(case: Case) -> anyhow::Result<()> {
+    for down in [false, true] {
+        let case = case.anew().await?;
+        let (world, running) = stage(&case).await?;
+        let mut running = Some(running);
+        if let Some(running) = running.take_if(|_| down) {
+            running.stop().await?;
+        }
+        world.remove_namespace("two").await?;
+        let metadata = json!({ "annotations": { SYNC: "secretsync,team-a" }, "labels": { "copies": "yes" } });
+        world.namespace("two", metadata).await?;
+        let running = match running {
+            Some(running) => running,
+            None => world.start().await?,
+        };
+        for name in COPIES {
+            world.copied("two", name, "1").await?;
+        }
+        world
+            .says("team-a", "shared", |status| {
+                status.synced == 4 && status.failed == 0
+            })
+            .await?;
+        running.stop().await?;
+    }
+    Ok(())
+}

@@ -147,8 +147,8 @@ pub(crate) async fn a_system_namespace_that_is_allowed_still_has_to_consent(
 /// Names and namespace are the administrator's to choose.
 pub(crate) async fn the_annotation_and_the_source_namespace_can_be_named(case: Case) -> anyhow::Result<()> {
     let world = World::new(&case).await?.told_to(|arguments| {
-        arguments.annotation = "eightypercent.net/secretsync".to_owned();
-        arguments.source_namespace = "vault".to_owned();
+        "eightypercent.net/secretsync".clone_into(&mut arguments.annotation);
+        "vault".clone_into(&mut arguments.source_namespace);
     });
     world.namespace("vault", json!({})).await?;
     let asks = json!({ "annotations": { "eightypercent.net/secretsync": "" } });

@@ -14,7 +14,7 @@ use windlass_suite::Context as Case;
 
 use crate::world::{HOME, World, condition, consent, secret, spelled};
 
-fn typed(name: &str, of: &str, data: Value) -> anyhow::Result<Secret> {
+fn typed(name: &str, of: &str, data: &Value) -> anyhow::Result<Secret> {
     let object = json!({
         "metadata": { "name": name, "annotations": { SYNC: "" }, "labels": { "shared": "yes" } },
         "type": of, "stringData": data,
@@ -34,25 +34,25 @@ pub(crate) async fn secrets_of_every_type_are_copied_as_they_are(case: Case) -> 
         typed(
             "tls",
             "kubernetes.io/tls",
-            json!({ "tls.crt": pem("CERTIFICATE"), "tls.key": pem("KEY"), "ca.crt": "" }),
+            &json!({ "tls.crt": pem("CERTIFICATE"), "tls.key": pem("KEY"), "ca.crt": "" }),
         )?,
         typed(
             "docker",
             "kubernetes.io/dockerconfigjson",
-            json!({ ".dockerconfigjson": "{\"auths\":{}}" }),
+            &json!({ ".dockerconfigjson": "{\"auths\":{}}" }),
         )?,
         typed(
             "ssh",
             "kubernetes.io/ssh-auth",
-            json!({ "ssh-privatekey": pem("KEY") }),
+            &json!({ "ssh-privatekey": pem("KEY") }),
         )?,
         typed(
             "basic",
             "kubernetes.io/basic-auth",
-            json!({ "username": "u", "password": "p" }),
+            &json!({ "username": "u", "password": "p" }),
         )?,
-        typed("own", "example.com/own", json!({}))?,
-        typed(&long, "Opaque", json!({ "k": "v" }))?,
+        typed("own", "example.com/own", &json!({}))?,
+        typed(&long, "Opaque", &json!({ "k": "v" }))?,
     ];
     for source in sources {
         home.create(source).await?;
@@ -148,7 +148,7 @@ pub(crate) async fn tokens_and_releases_never_leave_their_namespace(case: Case) 
         let mut token = typed(
             &format!("{prefix}token"),
             "kubernetes.io/service-account-token",
-            json!({}),
+            &json!({}),
         )?;
         token.annotations_mut().insert(
             "kubernetes.io/service-account.name".to_owned(),
@@ -159,17 +159,17 @@ pub(crate) async fn tokens_and_releases_never_leave_their_namespace(case: Case) 
             typed(
                 &format!("{prefix}release"),
                 "helm.sh/release.v1",
-                json!({ "release": "x" }),
+                &json!({ "release": "x" }),
             )?,
             typed(
                 &format!("sh.helm.release.v1.{prefix}v1"),
                 "Opaque",
-                json!({ "release": "x" }),
+                &json!({ "release": "x" }),
             )?,
             typed(
                 &format!("{prefix}boot"),
                 "bootstrap.kubernetes.io/token",
-                json!({ "token-id": "abcdef" }),
+                &json!({ "token-id": "abcdef" }),
             )?,
         ])
     };
@@ -188,7 +188,7 @@ pub(crate) async fn tokens_and_releases_never_leave_their_namespace(case: Case) 
     }
     world
         .within("team-a")
-        .create(typed("harmless", "Opaque", json!({ "k": "v" }))?)
+        .create(typed("harmless", "Opaque", &json!({ "k": "v" }))?)
         .await?;
     let running = world.start().await?;
     world

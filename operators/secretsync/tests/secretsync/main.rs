@@ -23,6 +23,7 @@ suite!("secretsync", paused, apart;
     spread::a_paused_sync_does_nothing_until_it_goes_on,
     spread::an_object_is_adopted_only_as_the_policy_allows,
     spread::orphans_stay_and_lose_our_marks,
+    spread::a_spec_that_cannot_be_meant_is_told_and_takes_nothing_away,
     crash::a_fan_out_survives_every_death,
     crash::its_end_survives_every_death,
     crash::a_fan_out_to_200_namespaces_survives_a_death,
@@ -37,6 +38,7 @@ suite!("secretsync", paused, apart;
     consent::a_secret_sync_in_the_source_namespace_needs_no_other_consent,
     cleanup::whatever_ends_a_copy_takes_the_right_ones_away,
     cleanup::whatever_ends_a_copy_while_it_is_down_is_caught_up,
+    cleanup::a_namespace_that_is_made_anew_gets_its_copies_again,
     cleanup::a_deletion_overtakes_a_pending_fan_out,
     drift::drift_is_repaired_at_once,
     drift::drift_while_it_was_down_is_repaired_without_reading_values,
@@ -56,6 +58,7 @@ suite!("secretsync", paused, apart;
     trouble::a_refusal_that_quotes_the_values_is_told_without_them,
     trouble::a_namespace_that_is_going_is_done,
     trouble::storms_pass,
+    trouble::a_stall_is_told_by_its_health,
     canary::no_value_gets_out,
     rights::the_roles_are_enough_and_nothing_in_them_is_idle,
 );

@@ -46,6 +46,17 @@ pub(crate) async fn an_annotated_secret_is_copied_to_the_namespaces_that_ask(
         })
         .await?;
     world.settle().await;
+    // From its change to the last of its copies: once for each change, and in less than two seconds.
+    assert!(
+        world.metric("secretsync_lag_seconds_count") >= 1.0,
+        "{}",
+        world.scrape()
+    );
+    assert!(
+        world.metric("secretsync_lag_seconds_sum") < 2.0,
+        "{}",
+        world.scrape()
+    );
     assert_eq!(world.names::<Secret>("silent").await?, [""; 0]);
     assert_eq!(world.names::<Secret>("asks").await?, ["token"]);
     assert_eq!(world.names::<Secret>(HOME).await?, ["token", "unmarked"]);
@@ -297,5 +308,45 @@ pub(crate) async fn orphans_stay_and_lose_our_marks(case: Case) -> anyhow::Resul
     world.within("team-a").delete::<Secret>("token").await?;
     world.settle().await;
     assert_eq!(world.bytes("b", "token").await?, before);
+    running.stop().await
+}
+
+/// What a spec means is not guessed: it is told, and what is there stays until it goes.
+pub(crate) async fn a_spec_that_cannot_be_meant_is_told_and_takes_nothing_away(
+    case: Case,
+) -> anyhow::Result<()> {
+    let world = World::new(&case).await?;
+    world.namespace("team-a", json!({})).await?;
+    world.namespace("asks", consent("team-a")).await?;
+    world.within("team-a").create(secret("token", "1")).await?;
+    let running = world.start().await?;
+    world
+        .sync("team-a", "shared", json!({ "names": ["token"] }))
+        .await?;
+    world.copied("asks", "token", "1").await?;
+    world.settle().await;
+    world.wire().forget();
+    let nonsense = json!({ "spec": { "namespaceSelector": { "matchExpressions": [
+        { "key": "a", "operator": "Resembles", "values": ["b"] },
+    ] } } });
+    let team = world.within("team-a");
+    let changed = team.patch::<SecretSync>("shared", nonsense).await?;
+    let told = world
+        .says("team-a", "shared", |status| {
+            status.observed_generation == changed.metadata.generation && condition(status, "Ready", "False")
+        })
+        .await?;
+    let conditions = &told.status.as_ref().expect("it was just there").conditions;
+    assert!(
+        conditions
+            .iter()
+            .any(|one| one.message.contains("spec.namespaceSelector")),
+        "{conditions:?}"
+    );
+    world.settle().await;
+    assert_eq!(world.copying(), [""; 0]);
+    team.delete::<SecretSync>("shared").await?;
+    team.wait_gone::<SecretSync>("shared").await?;
+    world.within("asks").wait_gone::<Secret>("token").await?;
     running.stop().await
 }

@@ -6,6 +6,10 @@ use std::{
 };
 
 use http::StatusCode;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
 use windlass::{
     k8s_openapi::api::{
         admissionregistration::v1::ValidatingWebhookConfiguration,
@@ -280,4 +284,48 @@ pub(crate) async fn storms_pass(case: Case) -> anyhow::Result<()> {
         world.within(namespace).wait_gone::<Secret>("token").await?;
     }
     running.stop().await
+}
+
+/// Demand 9: a write that is never answered does not stop it silently.
+pub(crate) async fn a_stall_is_told_by_its_health(case: Case) -> anyhow::Result<()> {
+    let world = stage(&case)
+        .await?
+        .told_to(|arguments| arguments.stall_seconds = 2);
+    let free = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let address = free.local_addr()?.to_string();
+    drop(free);
+    let running = Running::start(world.whole().await?.listen(address.clone()));
+    for namespace in ["bad", "one", "two", "three"] {
+        world.copied(namespace, "token", "1").await?;
+    }
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    let health = health(&address).await?;
+    assert!(
+        health.contains("200 OK") && health.contains("[+]secretsync-stall"),
+        "{health}"
+    );
+    world.wire().delay(usize::MAX, Duration::from_hours(1), is_bad);
+    let changed = json!({ "data": secret("token", "2").data });
+    world.within(HOME).patch::<Secret>("token", changed).await?;
+    world.copied("three", "token", "2").await?;
+    let mut last = String::new();
+    for _ in 0..20 {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        last = self::health(&address).await?;
+        if last.contains("[-]secretsync-stall") {
+            running.kill().await;
+            return Ok(());
+        }
+    }
+    anyhow::bail!("nobody would notice: {last}")
+}
+
+/// What `/healthz` says, with its head.
+async fn health(address: &str) -> anyhow::Result<String> {
+    let mut connection = TcpStream::connect(address).await?;
+    let request = "GET /healthz?verbose HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n";
+    connection.write_all(request.as_bytes()).await?;
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).await?;
+    Ok(answer)
 }
