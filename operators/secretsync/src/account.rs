@@ -4,7 +4,6 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 use windlass::{
-    cache::Query,
     k8s_openapi::api::core::v1::ObjectReference,
     prelude::{Action, Conditions, Context, Error, Finding, ObjectKey, ResourceExt},
     runtime::Clock,
@@ -173,13 +172,10 @@ impl Engine {
         let roster = self.roster.read();
         let is_left = |namespace: &str| roster.place(namespace).is_some_and(|place| !place.is_terminating);
         SourceKind::ALL.into_iter().any(|kind| {
-            let all = self.listers().held(kind).list_stored(&Query::all());
-            all.iter().any(|stored| {
-                let Ok(held) = stored.object() else {
-                    return false;
-                };
+            let copies = self.listers().held(kind).of_sync(&ObjectKey::of(sync), None);
+            copies.iter().any(|(key, held)| {
                 let is_own = matches!(held.mark.as_deref(), Some(Mark::Sync { uid: of, .. }) if &**of == uid);
-                is_own && held.grip.is_ours && is_left(stored.key().namespace().unwrap_or_default())
+                is_own && held.grip.is_ours && is_left(key.namespace().unwrap_or_default())
             })
         })
     }

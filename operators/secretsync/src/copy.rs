@@ -11,10 +11,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use windlass::{
-    cache::Query,
-    prelude::{Action, Context, Error, ObjectKey},
-};
+use windlass::prelude::{Action, Context, Error, ObjectKey};
 
 use crate::{
     api::SourceKind,
@@ -152,20 +149,17 @@ impl Engine {
                     .map(|held| (*kind, Arc::clone(name), held))
                     .collect()
             }
-            SyncId::Declared { .. } => {
-                let mut own = Vec::new();
-                for kind in SourceKind::ALL {
-                    let all = listers.held(kind).list_stored(&Query::all().namespace(namespace));
-                    for stored in all {
-                        let name = stored.key().name();
-                        if let Ok(held) = stored.object()
-                            && is_of(kind, name, &held)
-                        {
-                            own.push((kind, Arc::from(name), held));
-                        }
-                    }
-                }
-                own
+            SyncId::Declared {
+                namespace: home,
+                name,
+            } => {
+                let declared = ObjectKey::namespaced(&**home, &**name);
+                let of_kind = |kind| {
+                    let held = listers.held(kind).of_sync(&declared, Some(namespace));
+                    held.into_iter()
+                        .map(move |(key, held)| (kind, Arc::from(key.name()), held))
+                };
+                SourceKind::ALL.into_iter().flat_map(of_kind).collect()
             }
         }
     }

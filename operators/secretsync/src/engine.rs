@@ -13,7 +13,7 @@ use std::{
 
 use parking_lot::{Mutex, RwLock};
 use windlass::{
-    cache::{Lister, Uid},
+    cache::{Index, Lister, Query, Uid},
     prelude::{Action, Context, Error, ObjectKey, Reconciler, Request},
     runtime::Feed,
     workqueue::Priority,
@@ -50,14 +50,50 @@ pub(crate) struct Engine {
 
 /// What is read.
 pub(crate) struct Listers {
-    pub(crate) secrets: Lister<Held>,
-    pub(crate) config_maps: Lister<Held>,
+    pub(crate) secrets: Copies,
+    pub(crate) config_maps: Copies,
     pub(crate) syncs: Lister<SecretSync>,
+}
+
+/// The copies of a kind.
+pub(crate) struct Copies {
+    held: Lister<Held>,
+    /// Those of SecretSyncs, by which: of many in a namespace, each has a few.
+    declared: Index<Held>,
+}
+
+impl Copies {
+    pub(crate) fn new(held: Lister<Held>) -> Self {
+        let declared = held.cache().index_by(|held| match held.mark.as_deref() {
+            Some(Mark::Sync { namespace, name, .. }) => vec![format!("{namespace}/{name}")],
+            // An annotated source has one in a namespace, under its own name.
+            Some(Mark::Annotation { .. }) | None => Vec::new(),
+        });
+        Self { held, declared }
+    }
+
+    /// The one of this name.
+    pub(crate) fn get(&self, key: &ObjectKey) -> Option<Arc<Held>> {
+        self.held.get(key)
+    }
+
+    /// Those that say that they belong to the SecretSync of this name; in one namespace, or in all.
+    pub(crate) fn of_sync(&self, sync: &ObjectKey, within: Option<&str>) -> Vec<(ObjectKey, Arc<Held>)> {
+        let mut query = Query::all().indexed(&self.declared, &sync.to_string());
+        if let Some(namespace) = within {
+            query = query.namespace(namespace);
+        }
+        let found = self.held.list_stored(&query);
+        let held = found
+            .iter()
+            .map(|stored| Some((stored.key().clone(), stored.object().ok()?)));
+        held.flatten().collect()
+    }
 }
 
 impl Listers {
     /// The copies of a kind.
-    pub(crate) fn held(&self, kind: SourceKind) -> &Lister<Held> {
+    pub(crate) fn held(&self, kind: SourceKind) -> &Copies {
         match kind {
             SourceKind::Secret => &self.secrets,
             SourceKind::ConfigMap => &self.config_maps,

@@ -22,7 +22,7 @@ use windlass::{
 use crate::{
     api::{SOURCE_UID, SecretSync, SourceKind},
     consent::Consent,
-    engine::{Cause, Engine, Listers},
+    engine::{Cause, Copies, Engine, Listers},
     held::{Held, Marks},
     identity::{Job, SyncId},
     room::{RoomKey, Seen, Source},
@@ -85,8 +85,8 @@ pub(crate) async fn follow(engine: Arc<Engine>, feed: Feed) -> Result<(), Error>
     }
 
     let listers = Listers {
-        secrets: synced(&secrets).await?,
-        config_maps: synced(&config_maps).await?,
+        secrets: Copies::new(synced(&secrets).await?),
+        config_maps: Copies::new(synced(&config_maps).await?),
         syncs: synced(&syncs).await?,
     };
     // There is one set of them in the life of a controller.
