@@ -215,6 +215,9 @@ pub(crate) async fn on_a_node_that_is_silent_pods_whose_time_is_over_are_left_to
     fleet.ready(&silent, "Unknown").await?;
     let begin = fleet.clock.now();
     fleet.request(&silent).await?;
+    // As long as the pod still may have been stopped.
+    tokio::time::sleep(Duration::from_secs(25)).await;
+    assert_eq!(fleet.view(&silent).await?.phase(), Some(Phase::Draining));
     let view = fleet.phase(&silent, Phase::Armed).await?;
     let took = view.state().expect("it is armed").since.duration_since(begin);
     assert!(took.as_secs() >= 30, "not before their time is over: {took:?}");

@@ -44,6 +44,7 @@ suite!("rolls", paused;
     rights::the_roles_are_enough_and_nothing_in_them_is_idle,
     rights::a_second_controller_takes_over_where_the_leader_stopped,
     crash::a_controller_that_dies_at_any_request_leaves_nothing_behind,
+    crash::so_does_one_whose_drain_is_called_off_at_first,
     drain::what_is_in_the_way_is_named_and_the_node_given_back_in_time,
     drain::a_drain_that_is_let_through_goes_on_to_the_reboot,
     drain::forced_the_node_reboots_whatever_its_budgets_say,
