@@ -43,12 +43,12 @@ pub(crate) async fn what_is_in_the_way_is_named_and_the_node_given_back_in_time(
     let fleet = Fleet::new(&case, 3, spec).await?;
     let nodes = [0, 1, 2].map(|number| fleet.name(number));
     for (node, name) in nodes.iter().zip(["web", "api", "db"]) {
-        pod(&fleet, node, name, "ReplicaSet").await?;
+        pod(&fleet.case, node, name, "ReplicaSet").await?;
     }
-    budget(&fleet, "at-zero", "web", Some(0)).await?;
-    budget(&fleet, "one", "api", Some(1)).await?;
-    budget(&fleet, "two", "api", Some(1)).await?;
-    budget(&fleet, "fresh", "db", None).await?;
+    budget(&fleet.case, "at-zero", "web", Some(0)).await?;
+    budget(&fleet.case, "one", "api", Some(1)).await?;
+    budget(&fleet.case, "two", "api", Some(1)).await?;
+    budget(&fleet.case, "fresh", "db", None).await?;
     for node in &nodes {
         fleet.request(node).await?;
     }
@@ -117,7 +117,7 @@ pub(crate) async fn what_is_in_the_way_is_named_and_the_node_given_back_in_time(
         );
     }
     for name in ["web", "api", "db"] {
-        stopped(&fleet, name).await?;
+        stopped(&fleet.case, name).await?;
     }
     fleet.end().await
 }
@@ -130,22 +130,22 @@ pub(crate) async fn a_drain_that_is_let_through_goes_on_to_the_reboot(case: Case
     let spec = json!({ "after": { "minReadySeconds": 1 }, "drain": { "gracePeriodSeconds": 0 } });
     let fleet = Fleet::new(&case, 1, spec).await?;
     let node = fleet.name(0);
-    pod(&fleet, &node, "web", "ReplicaSet").await?;
-    let proxy = pod(&fleet, &node, "proxy", "DaemonSet").await?;
-    budget(&fleet, "strict", "web", Some(0)).await?;
+    pod(&fleet.case, &node, "web", "ReplicaSet").await?;
+    let proxy = pod(&fleet.case, &node, "proxy", "DaemonSet").await?;
+    budget(&fleet.case, "strict", "web", Some(0)).await?;
     fleet.request(&node).await?;
     fleet.policed(|policy| !blockers(policy).is_empty()).await?;
-    allow(&fleet, "strict", 1).await?;
+    allow(&fleet.case, "strict", 1).await?;
     let view = fleet.done(&node).await?;
     assert!(!view.unschedulable);
     assert_eq!(fleet.boots(&node), 1);
     assert!(
-        stays(&fleet, &proxy).await?,
+        stays(&fleet.case, &proxy).await?,
         "a DaemonSet's pod is not asked to go"
     );
     assert_eq!(asked(&fleet, "proxy").len(), 0);
     fleet.policed(|policy| blockers(policy).is_empty()).await?;
-    stopped(&fleet, "proxy").await?;
+    stopped(&fleet.case, "proxy").await?;
     fleet.end().await
 }
 
@@ -154,14 +154,14 @@ pub(crate) async fn forced_the_node_reboots_whatever_its_budgets_say(case: Case)
     let spec = json!({ "after": { "minReadySeconds": 1 }, "drain": drain });
     let fleet = Fleet::new(&case, 1, spec).await?;
     let node = fleet.name(0);
-    let web = pod(&fleet, &node, "web", "ReplicaSet").await?;
-    budget(&fleet, "strict", "web", Some(0)).await?;
+    let web = pod(&fleet.case, &node, "web", "ReplicaSet").await?;
+    budget(&fleet.case, "strict", "web", Some(0)).await?;
     fleet.request(&node).await?;
     fleet.policed(|policy| !blockers(policy).is_empty()).await?;
-    assert!(stays(&fleet, &web).await?, "not before its time");
+    assert!(stays(&fleet.case, &web).await?, "not before its time");
     fleet.done(&node).await?;
     assert_eq!(fleet.boots(&node), 1);
-    assert!(!stays(&fleet, &web).await?);
+    assert!(!stays(&fleet.case, &web).await?);
     fleet.end().await
 }
 
@@ -172,31 +172,31 @@ pub(crate) async fn a_pod_made_anew_elsewhere_while_its_node_is_drained_is_never
     let spec = json!({ "after": { "minReadySeconds": 1 }, "drain": { "gracePeriodSeconds": 0 } });
     let fleet = Fleet::new(&case, 2, spec).await?;
     let (node, other) = (fleet.name(0), fleet.name(1));
-    let before = pod(&fleet, &node, "db-0", "StatefulSet").await?;
-    pod(&fleet, &node, "web", "ReplicaSet").await?;
-    budget(&fleet, "strict", "web", Some(0)).await?;
+    let before = pod(&fleet.case, &node, "db-0", "StatefulSet").await?;
+    pod(&fleet.case, &node, "web", "ReplicaSet").await?;
+    budget(&fleet.case, "strict", "web", Some(0)).await?;
     // It is on the other node by the time at which its eviction reaches the server.
     let eviction = |sent: &Sent| sent.part() == "eviction" && sent.name() == "db-0";
     fleet.wire.delay(1, Duration::from_secs(2), eviction);
     fleet.request(&node).await?;
     fleet.wire.seen(eviction).await?;
-    stopped(&fleet, "db-0").await?;
-    let successor = pod(&fleet, &other, "db-0", "StatefulSet").await?;
+    stopped(&fleet.case, "db-0").await?;
+    let successor = pod(&fleet.case, &other, "db-0", "StatefulSet").await?;
     assert_ne!(before.uid(), successor.uid());
     // The drain goes on meanwhile, since there is another pod that does not go.
     fleet.policed(|policy| !blockers(policy).is_empty()).await?;
     tokio::time::sleep(Duration::from_secs(6)).await;
-    assert!(stays(&fleet, &successor).await?);
-    allow(&fleet, "strict", 1).await?;
+    assert!(stays(&fleet.case, &successor).await?);
+    allow(&fleet.case, "strict", 1).await?;
     fleet.done(&node).await?;
     assert_eq!(fleet.boots(&node), 1);
-    assert!(stays(&fleet, &successor).await?);
+    assert!(stays(&fleet.case, &successor).await?);
     let sent = fleet.wire.sent();
     let sent: Vec<_> = sent.iter().filter(|sent| eviction(sent)).collect();
     assert_eq!(sent.len(), 1, "{sent:?}");
     let meant = &sent[0].body["deleteOptions"]["preconditions"]["uid"];
     assert_eq!(meant.as_str(), before.uid().as_deref());
-    stopped(&fleet, "db-0").await?;
+    stopped(&fleet.case, "db-0").await?;
     fleet.end().await
 }
 
@@ -209,12 +209,15 @@ pub(crate) async fn on_a_node_that_is_silent_pods_whose_time_is_over_are_left_to
     let fleet = Fleet::new(&case, 2, spec).await?;
     let (silent, well) = (fleet.name(0), fleet.name(1));
     for (node, name) in [(&silent, "lost"), (&well, "slow")] {
-        pod(&fleet, node, name, "ReplicaSet").await?;
+        pod(&fleet.case, node, name, "ReplicaSet").await?;
         hold(&fleet, name, &["example.com/held"]).await?;
     }
     fleet.ready(&silent, "Unknown").await?;
     let begin = fleet.clock.now();
     fleet.request(&silent).await?;
+    // As long as the pod still may have been stopped.
+    tokio::time::sleep(Duration::from_secs(25)).await;
+    assert_eq!(fleet.view(&silent).await?.phase(), Some(Phase::Draining));
     let view = fleet.phase(&silent, Phase::Armed).await?;
     let took = view.state().expect("it is armed").since.duration_since(begin);
     assert!(took.as_secs() >= 30, "not before their time is over: {took:?}");

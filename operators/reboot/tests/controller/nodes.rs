@@ -76,7 +76,7 @@ pub(crate) async fn a_node_whose_pods_do_not_come_back_fails_and_keeps_its_slot(
     spec["after"] = json!({ "minReadySeconds": 0, "timeout": "4s" });
     let fleet = Fleet::new(&case, 2, spec).await?;
     let (node, next) = (fleet.name(0), fleet.name(1));
-    pod(&fleet, &node, "network", "DaemonSet").await?;
+    pod(&fleet.case, &node, "network", "DaemonSet").await?;
     pod_is(&fleet, "network", "False").await?;
     fleet.request(&node).await?;
     fleet.request(&next).await?;
@@ -108,7 +108,7 @@ pub(crate) async fn a_node_whose_pods_do_not_come_back_fails_and_keeps_its_slot(
     assert!(!view.unschedulable);
     fleet.done(&next).await?;
     assert_eq!((fleet.boots(&node), fleet.boots(&next)), (1, 1));
-    stopped(&fleet, "network").await?;
+    stopped(&fleet.case, "network").await?;
     fleet.end().await
 }
 
@@ -149,7 +149,7 @@ pub(crate) async fn the_roll_goes_on_until_the_failure_budget_is_spent(case: Cas
 pub(crate) async fn what_an_administrator_decides_meanwhile_is_theirs(case: Case) -> anyhow::Result<()> {
     let fleet = Fleet::new(&case, 1, at_a_time(1)).await?;
     let node = fleet.name(0);
-    pod(&fleet, &node, "network", "DaemonSet").await?;
+    pod(&fleet.case, &node, "network", "DaemonSet").await?;
     pod_is(&fleet, "network", "False").await?;
     fleet.request(&node).await?;
     fleet.phase(&node, Phase::Rebooted).await?;
@@ -163,7 +163,7 @@ pub(crate) async fn what_an_administrator_decides_meanwhile_is_theirs(case: Case
     let view = fleet.done(&node).await?;
     assert!(view.unschedulable, "nobody undoes what they did");
     assert!(fleet.told(&node).await?.contains(&"CordonLifted".to_owned()));
-    stopped(&fleet, "network").await?;
+    stopped(&fleet.case, "network").await?;
     fleet.end().await
 }
 
@@ -181,7 +181,7 @@ pub(crate) async fn a_node_that_is_replaced_on_its_way_leaves_nothing_to_its_suc
             fleet.stop_agents().await?;
         }
         if phase == Phase::Rebooted {
-            pod(&fleet, &node, "network", "DaemonSet").await?;
+            pod(&fleet.case, &node, "network", "DaemonSet").await?;
             pod_is(&fleet, "network", "False").await?;
         }
         fleet.temper(
@@ -217,7 +217,7 @@ pub(crate) async fn a_node_that_is_replaced_on_its_way_leaves_nothing_to_its_suc
             "{phase}"
         );
     }
-    stopped(&fleet, "network").await?;
+    stopped(&fleet.case, "network").await?;
     fleet.end().await
 }
 

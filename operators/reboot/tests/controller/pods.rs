@@ -5,18 +5,17 @@ use windlass::{
     kube::api::{DeleteParams, Patch, PatchParams, PostParams},
     prelude::*,
 };
-
-use crate::fleet::Fleet;
+use windlass_suite::Context as Case;
 
 /// A pod on a node that somebody of this kind keeps there, and that is ready.
-pub(crate) async fn pod(fleet: &Fleet, node: &str, name: &str, owner: &str) -> anyhow::Result<Pod> {
+pub(crate) async fn pod(case: &Case, node: &str, name: &str, owner: &str) -> anyhow::Result<Pod> {
     let controller =
         json!({ "apiVersion": "apps/v1", "kind": owner, "name": "it", "uid": "it", "controller": true });
     let pod = json!({
         "metadata": { "name": name, "labels": { "app": name }, "ownerReferences": [controller] },
         "spec": { "nodeName": node, "containers": [{ "name": "main", "image": "main" }] },
     });
-    let pods = fleet.case.api::<Pod>();
+    let pods = case.api::<Pod>();
     pods.create(&PostParams::default(), &from_value(pod)?).await?;
     let ready = json!([{ "type": "Ready", "status": "True" }]);
     let status = Patch::Merge(json!({ "status": { "phase": "Running", "conditions": ready } }));
@@ -24,24 +23,24 @@ pub(crate) async fn pod(fleet: &Fleet, node: &str, name: &str, owner: &str) -> a
 }
 
 /// A budget for the pods of this name. `None`: nobody has looked at it yet.
-pub(crate) async fn budget(fleet: &Fleet, name: &str, pod: &str, allows: Option<i32>) -> anyhow::Result<()> {
+pub(crate) async fn budget(case: &Case, name: &str, pod: &str, allows: Option<i32>) -> anyhow::Result<()> {
     let spec = json!({ "minAvailable": 1, "selector": { "matchLabels": { "app": pod } } });
     let budget = from_value(json!({ "metadata": { "name": name }, "spec": spec }))?;
-    let budgets = fleet.case.api::<PodDisruptionBudget>();
+    let budgets = case.api::<PodDisruptionBudget>();
     budgets.create(&PostParams::default(), &budget).await?;
     match allows {
-        Some(disruptions) => allow(fleet, name, disruptions).await,
+        Some(disruptions) => allow(case, name, disruptions).await,
         None => Ok(()),
     }
 }
 
 /// What the budget's controller says.
-pub(crate) async fn allow(fleet: &Fleet, budget: &str, disruptions: i32) -> anyhow::Result<()> {
+pub(crate) async fn allow(case: &Case, budget: &str, disruptions: i32) -> anyhow::Result<()> {
     let status = Patch::Merge(json!({ "status": {
         "observedGeneration": 1, "disruptionsAllowed": disruptions, "currentHealthy": 1, "desiredHealthy": 1,
         "expectedPods": 1,
     } }));
-    let budgets = fleet.case.api::<PodDisruptionBudget>();
+    let budgets = case.api::<PodDisruptionBudget>();
     budgets
         .patch_status(budget, &PatchParams::default(), &status)
         .await?;
@@ -49,14 +48,14 @@ pub(crate) async fn allow(fleet: &Fleet, budget: &str, disruptions: i32) -> anyh
 }
 
 /// What a kubelet says when a pod has stopped.
-pub(crate) async fn stopped(fleet: &Fleet, pod: &str) -> anyhow::Result<()> {
-    let pods = fleet.case.api::<Pod>();
+pub(crate) async fn stopped(case: &Case, pod: &str) -> anyhow::Result<()> {
+    let pods = case.api::<Pod>();
     pods.delete(pod, &DeleteParams::default().grace_period(0)).await?;
     Ok(())
 }
 
 /// Whether this very pod is there, and nobody has asked it to go.
-pub(crate) async fn stays(fleet: &Fleet, pod: &Pod) -> anyhow::Result<bool> {
-    let found = fleet.case.api::<Pod>().get_opt(&pod.name_any()).await?;
+pub(crate) async fn stays(case: &Case, pod: &Pod) -> anyhow::Result<bool> {
+    let found = case.api::<Pod>().get_opt(&pod.name_any()).await?;
     Ok(found.is_some_and(|found| found.uid() == pod.uid() && found.metadata.deletion_timestamp.is_none()))
 }

@@ -59,8 +59,8 @@ pub(crate) async fn a_window_that_closes_during_a_drain_gives_the_node_back(
     // Twelve seconds before four in the morning.
     let mut fleet = Fleet::idle_at(&case, 1, spec(&nights), at("2026-06-06T01:59:48Z")).await?;
     let node = fleet.name(0);
-    pod(&fleet, &node, "web", "ReplicaSet").await?;
-    budget(&fleet, "strict", "web", Some(0)).await?;
+    pod(&fleet.case, &node, "web", "ReplicaSet").await?;
+    budget(&fleet.case, "strict", "web", Some(0)).await?;
     fleet.start();
     fleet.request(&node).await?;
     fleet.phase(&node, Phase::Draining).await?;
@@ -73,7 +73,7 @@ pub(crate) async fn a_window_that_closes_during_a_drain_gives_the_node_back(
     );
     assert!(!view.unschedulable && view.needed.is_some());
     // Nothing is in the way any more, and still nobody begins.
-    allow(&fleet, "strict", 1).await?;
+    allow(&fleet.case, "strict", 1).await?;
     let asked = |fleet: &Fleet| {
         fleet
             .wire
@@ -174,8 +174,8 @@ pub(crate) async fn a_window_closes_when_the_clock_is_set_back_before_its_start(
     // Ten seconds before three it becomes two again.
     let mut fleet = Fleet::idle_at(&case, 1, spec(&nights), at("2026-10-25T00:59:50Z")).await?;
     let node = fleet.name(0);
-    pod(&fleet, &node, "web", "ReplicaSet").await?;
-    budget(&fleet, "strict", "web", Some(0)).await?;
+    pod(&fleet.case, &node, "web", "ReplicaSet").await?;
+    budget(&fleet.case, "strict", "web", Some(0)).await?;
     fleet.start();
     fleet.request(&node).await?;
     fleet.phase(&node, Phase::Draining).await?;
@@ -184,7 +184,7 @@ pub(crate) async fn a_window_closes_when_the_clock_is_set_back_before_its_start(
         view.state()
             .is_some_and(|state| state.since >= at("2026-10-25T01:00:00Z"))
     );
-    allow(&fleet, "strict", 1).await?;
+    allow(&fleet.case, "strict", 1).await?;
     if is_embedded(&case) {
         let begun = begun(&fleet, &node).await?;
         // Half past two comes again, half an hour later.

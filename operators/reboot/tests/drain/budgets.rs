@@ -15,8 +15,7 @@ pub(crate) async fn a_budget_at_zero_is_named_and_asked_once_in_five_seconds(
 ) -> anyhow::Result<()> {
     let stage = Stage::new(&case).await?;
     let web = stage.pod("web").await?;
-    stage.budget("at-zero", ("app", "web")).await?;
-    stage.allow("at-zero", 0).await?;
+    stage.budget("at-zero", "web", Some(0)).await?;
 
     let progress = stage.passes(11).await?;
     assert_eq!(progress.left, 1);
@@ -49,7 +48,7 @@ pub(crate) async fn a_budget_that_is_being_processed_is_asked_when_the_server_sa
     let stage = Stage::new(&case).await?;
     stage.pod("web").await?;
     // Its controller has not looked at it.
-    stage.budget("fresh", ("app", "web")).await?;
+    stage.budget("fresh", "web", None).await?;
     let progress = stage.pass().await?;
     assert_eq!(progress.blockers[0].budget.as_deref(), Some("fresh"));
     assert!(
@@ -78,11 +77,11 @@ pub(crate) async fn two_budgets_on_a_pod_are_both_named_and_hold_no_other_pod_up
     let web = stage.pod("web").await?;
     stage.pod("api").await?;
     for budget in ["one", "two"] {
-        stage.budget(budget, ("app", "web")).await?;
+        stage.budget(budget, "web", None).await?;
         // Whatever they allow.
         stage.allow(budget, 1).await?;
     }
-    stage.budget("others", ("app", "db")).await?;
+    stage.budget("others", "db", None).await?;
     let progress = stage.passes(6).await?;
     let [blocker] = &progress.blockers[..] else {
         panic!("{progress:?}")
@@ -106,8 +105,7 @@ pub(crate) async fn two_budgets_on_a_pod_are_both_named_and_hold_no_other_pod_up
 pub(crate) async fn a_budget_that_gives_way_lets_the_pod_go(case: Case) -> anyhow::Result<()> {
     let stage = Stage::new(&case).await?;
     stage.pod("web").await?;
-    stage.budget("strict", ("app", "web")).await?;
-    stage.allow("strict", 0).await?;
+    stage.budget("strict", "web", Some(0)).await?;
     let blocked = stage.pass().await?;
     assert_eq!(blocked.blockers.len(), 1);
     stage.allow("strict", 1).await?;
@@ -127,8 +125,7 @@ pub(crate) async fn forced_a_pod_goes_whatever_its_budget_says(case: Case) -> an
     let mut stage = Stage::new(&case).await?;
     stage.options.grace_period_seconds = Some(0);
     let web = stage.pod("web").await?;
-    stage.budget("strict", ("app", "web")).await?;
-    stage.allow("strict", 0).await?;
+    stage.budget("strict", "web", Some(0)).await?;
     assert_eq!(stage.pass().await?.left, 1);
     // At once: the budget is not asked, so nothing has to be waited for.
     let forced = stage
@@ -144,8 +141,7 @@ pub(crate) async fn without_storing_anything_it_is_known_what_is_in_the_way(
 ) -> anyhow::Result<()> {
     let stage = Stage::new(&case).await?;
     let (web, api) = (stage.pod("web").await?, stage.pod("api").await?);
-    stage.budget("strict", ("app", "web")).await?;
-    stage.allow("strict", 0).await?;
+    stage.budget("strict", "web", Some(0)).await?;
     let writer = Writer::new(stage.world.wire().client(), "drain-test").dry_run();
     let trial = Drainer::new(writer, Clock::system());
     let progress = trial.pass(&stage.here(), &stage.options, How::Evict).await?;

@@ -1,6 +1,8 @@
 //! Passes of a drain over pods and budgets that are made by hand: what the server says, and what becomes of it.
 
 mod budgets;
+#[path = "../controller/pods.rs"]
+mod hands;
 mod pods;
 mod stage;
 

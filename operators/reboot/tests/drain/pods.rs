@@ -169,8 +169,7 @@ pub(crate) async fn a_drain_goes_on_where_another_one_died(case: Case) -> anyhow
     for pod in ["a", "b", "c"] {
         stage.pod(pod).await?;
     }
-    stage.budget("strict", ("app", "b")).await?;
-    stage.allow("strict", 0).await?;
+    stage.budget("strict", "b", Some(0)).await?;
     stage.pass().await?;
     stage.stopped("a").await?;
     let successor = drainer(&stage.world);

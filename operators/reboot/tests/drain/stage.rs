@@ -4,19 +4,15 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use windlass::{
-    k8s_openapi::api::{
-        core::v1::{Node, Pod},
-        policy::v1::PodDisruptionBudget,
-    },
-    kube::{
-        Api, ResourceExt,
-        api::{DeleteParams, PostParams},
-    },
+    k8s_openapi::api::core::v1::{Node, Pod},
+    kube::{Api, api::PostParams},
     prelude::{from_value, json},
     runtime::{Clock, Writer},
 };
 use windlass_reboot::drain::{DrainProgress, DrainSpec, Drainer, How};
 use windlass_suite::{Context as Case, Sent, World};
+
+use crate::hands;
 
 pub(crate) struct Stage {
     pub(crate) world: World,
@@ -49,18 +45,9 @@ impl Stage {
         Ok(())
     }
 
-    /// A pod on a node that somebody keeps there, and that is ready.
+    /// A pod on a node that somebody of this kind keeps there, and that is ready.
     pub(crate) async fn pod_on(&self, node: &str, name: &str, owner: &str) -> anyhow::Result<Pod> {
-        let controller =
-            json!({ "apiVersion": "apps/v1", "kind": owner, "name": "it", "uid": "it", "controller": true });
-        let pod = json!({
-            "metadata": { "name": name, "labels": { "app": name, "all": "true" }, "ownerReferences": [controller] },
-            "spec": { "nodeName": node, "containers": [{ "name": "main", "image": "main" }] },
-        });
-        self.world.create::<Pod>(from_value(pod)?).await?;
-        let ready = json!([{ "type": "Ready", "status": "True" }]);
-        let status = json!({ "status": { "phase": "Running", "conditions": ready } });
-        Ok(self.world.patch_status(name, status).await?)
+        hands::pod(self.world.case(), node, name, owner).await
     }
 
     /// The same on the node that is drained, of a ReplicaSet.
@@ -68,43 +55,24 @@ impl Stage {
         self.pod_on(&self.here(), name, "ReplicaSet").await
     }
 
-    /// A budget for the pods with this label that nobody has looked at yet.
-    pub(crate) async fn budget(&self, name: &str, label: (&str, &str)) -> anyhow::Result<()> {
-        let spec = json!({ "minAvailable": 1, "selector": { "matchLabels": { label.0: label.1 } } });
-        let budget = json!({ "metadata": { "name": name }, "spec": spec });
-        self.world
-            .create::<PodDisruptionBudget>(from_value(budget)?)
-            .await?;
-        Ok(())
+    /// A budget for the pods of this name. `None`: nobody has looked at it yet.
+    pub(crate) async fn budget(&self, name: &str, pod: &str, allows: Option<i32>) -> anyhow::Result<()> {
+        hands::budget(self.world.case(), name, pod, allows).await
     }
 
     /// What the budget's controller says.
     pub(crate) async fn allow(&self, budget: &str, disruptions: i32) -> anyhow::Result<()> {
-        let status = json!({
-            "observedGeneration": 1, "disruptionsAllowed": disruptions, "currentHealthy": 1, "desiredHealthy": 1,
-            "expectedPods": 1,
-        });
-        let status = json!({ "status": status });
-        self.world
-            .patch_status::<PodDisruptionBudget>(budget, status)
-            .await?;
-        Ok(())
+        hands::allow(self.world.case(), budget, disruptions).await
     }
 
     /// What a kubelet says when a pod has stopped.
     pub(crate) async fn stopped(&self, pod: &str) -> anyhow::Result<()> {
-        let pods = self.world.case().api::<Pod>();
-        pods.delete(pod, &DeleteParams::default().grace_period(0)).await?;
-        Ok(())
+        hands::stopped(self.world.case(), pod).await
     }
 
-    /// Whether the pod is there and nobody has asked it to go.
+    /// Whether this very pod is there, and nobody has asked it to go.
     pub(crate) async fn stays(&self, pod: &Pod) -> anyhow::Result<bool> {
-        let found = self.world.case().api::<Pod>().get_opt(&pod.name_any()).await?;
-        Ok(
-            found
-                .is_some_and(|found| found.uid() == pod.uid() && found.metadata.deletion_timestamp.is_none()),
-        )
+        hands::stays(self.world.case(), pod).await
     }
 
     pub(crate) async fn pass(&self) -> anyhow::Result<DrainProgress> {
