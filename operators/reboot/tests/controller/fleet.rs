@@ -7,10 +7,7 @@ use anyhow::Context as _;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tokio::{
-    sync::{Mutex as Turn, OwnedMutexGuard},
-    time::timeout,
-};
+use tokio::time::timeout;
 use windlass::{
     cache::{Cache, Selection},
     k8s_openapi::api::{
@@ -36,9 +33,6 @@ use windlass_suite::{Context as Case, Running, Wire, install};
 pub(crate) use crate::machines::Temper;
 use crate::machines::{Machine, Machines, OFF, boot, census, ends, kubelets, report};
 
-/// Policies and nodes are the cluster's: where cases share one, they take turns.
-static TURN: std::sync::LazyLock<Arc<Turn<()>>> = std::sync::LazyLock::new(Arc::default);
-
 pub(crate) struct Fleet {
     pub(crate) case: Case,
     pub(crate) clock: Clock,
@@ -49,7 +43,6 @@ pub(crate) struct Fleet {
     kubelets: Running,
     agents: Option<Running>,
     controller: Option<Running>,
-    _turn: Option<OwnedMutexGuard<()>>,
 }
 
 impl Fleet {
@@ -66,11 +59,6 @@ impl Fleet {
         now: Timestamp,
     ) -> anyhow::Result<Self> {
         let embedded = case.cluster().backend() == Backend::Embedded;
-        let turn = if embedded {
-            None
-        } else {
-            Some(Arc::clone(&TURN).lock_owned().await)
-        };
         install(case, [RebootPolicy::crd()]).await?;
         let clock = Clock::starting_at(now);
         let machines = Arc::<Mutex<Machines>>::default();
@@ -92,7 +80,6 @@ impl Fleet {
             kubelets: Running::start(kubelets),
             agents: None,
             controller: None,
-            _turn: turn,
         };
         for number in 0..nodes {
             fleet.add(&fleet.name(number), json!({})).await?;

@@ -14,7 +14,8 @@ mod windows;
 
 use windlass_suite::suite;
 
-suite!("rolls", paused;
+// Policies and nodes are the cluster's.
+suite!("rolls", paused, apart;
     roll::an_annotated_node_reboots_once_and_nothing_is_left_of_it,
     roll::ten_nodes_roll_two_at_a_time_in_their_order,
     roll::a_limit_holds_for_all_and_for_each_zone,
