@@ -254,6 +254,8 @@ impl Content {
             context.update(&(part.len() as u64).to_be_bytes());
             context.update(part);
         };
+        // Two sources that hold the same do not show it.
+        add(self.uid().as_bytes());
         add(self.secret_type().as_bytes());
         add(&[u8::from(self.is_immutable())]);
         for (field, key, value) in self.values().filter(|(_, key, _)| admits(key)) {
@@ -395,6 +397,7 @@ mod tests {
             with(serde_json::json!({ "a": "", "b": "c" })),
             digest(serde_json::json!({ "metadata": {}, "binaryData": { "a": "bc" } })),
             digest(serde_json::json!({ "metadata": {}, "type": "t" })),
+            digest(serde_json::json!({ "metadata": { "uid": "u" } })),
             digest(serde_json::json!({ "metadata": {}, "immutable": true })),
             content(&serde_json::json!({ "metadata": {} })).digest(|_| true, [&label, &none]),
             content(&serde_json::json!({ "metadata": {} })).digest(|_| true, [&none, &label]),

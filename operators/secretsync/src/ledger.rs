@@ -41,6 +41,18 @@ pub(crate) struct Trouble {
     pub(crate) is_conflict: bool,
 }
 
+impl Trouble {
+    /// Something that could not be done.
+    pub(crate) fn new(name: &Arc<str>, reason: &str, message: String) -> Self {
+        Self {
+            name: Arc::clone(name),
+            reason: reason.to_owned(),
+            message,
+            is_conflict: false,
+        }
+    }
+}
+
 impl Tally {
     pub(crate) fn trouble(&mut self, trouble: Trouble) {
         let count = if trouble.is_conflict {

@@ -343,23 +343,18 @@ impl Visit<'_> {
 }
 
 fn wrong(name: &Arc<str>, reason: &str, message: String, again: Again) -> Outcome {
-    let trouble = Trouble {
-        name: Arc::clone(name),
-        reason: reason.to_owned(),
-        message,
-        is_conflict: false,
-    };
-    Outcome::Wrong(trouble, again)
+    Outcome::Wrong(Trouble::new(name, reason, message), again)
 }
 
 fn conflict(name: &Arc<str>, reason: &str, message: String, again: Again) -> Outcome {
-    let trouble = Trouble {
-        name: Arc::clone(name),
-        reason: reason.to_owned(),
-        message,
-        is_conflict: true,
-    };
-    Outcome::Wrong(trouble, again)
+    let trouble = Trouble::new(name, reason, message);
+    Outcome::Wrong(
+        Trouble {
+            is_conflict: true,
+            ..trouble
+        },
+        again,
+    )
 }
 
 /// What a request that failed is told as: never with a value, also if the server repeats one.
@@ -371,10 +366,5 @@ pub(crate) fn failed(name: &Arc<str>, failure: &Failure, content: Option<&Conten
         }
         _ => message,
     };
-    Trouble {
-        name: Arc::clone(name),
-        reason: failure.reason().to_owned(),
-        message,
-        is_conflict: false,
-    }
+    Trouble::new(name, failure.reason(), message)
 }

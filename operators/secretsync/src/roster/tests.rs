@@ -54,7 +54,7 @@ fn settle_in(roster: &mut Roster, places: &[(&str, Option<&str>)]) {
     }
 }
 
-fn source(room: &RoomKey, name: &str, metadata: serde_json::Value) -> Source {
+fn source(room: &RoomKey, name: &str, metadata: &serde_json::Value) -> Source {
     let mut whole = json!({ "uid": format!("uid-of-{name}"), "resourceVersion": "1" });
     for (key, value) in metadata.as_object().expect("it is metadata") {
         whole[key] = value.clone();
@@ -65,7 +65,7 @@ fn source(room: &RoomKey, name: &str, metadata: serde_json::Value) -> Source {
 
 fn annotated(roster: &mut Roster, name: &str) -> (SyncId, Vec<Affected>) {
     let [secrets, _] = roster.annotated_rooms();
-    let source = source(&secrets, name, json!({ "annotations": { SYNC: "" } }));
+    let source = source(&secrets, name, &json!({ "annotations": { SYNC: "" } }));
     let affected = roster.set_source(&secrets, &name.into(), Some(source));
     let id = SyncId::Annotated {
         kind: SourceKind::Secret,
@@ -161,7 +161,7 @@ fn nothing_is_decided_before_all_sources_are_known() {
     // Somebody asks about a namespace that is not wanted, because there is a copy in it.
     settle_in(&mut roster, &[("silent", None)]);
     assert!(matches!(roster.plan_or_wait(&id, &"silent".into()), Plan::Wait));
-    roster.set_source(room, &"one".into(), Some(source(room, "one", json!({}))));
+    roster.set_source(room, &"one".into(), Some(source(room, "one", &json!({}))));
     assert_eq!(
         spelled(&roster.complete(room)),
         ["asks declared/team-a/tls", "silent declared/team-a/tls"]
@@ -195,7 +195,7 @@ fn of_two_that_want_one_name_the_older_has_it_and_the_younger_inherits() {
     let (other, moves) = declared(&mut roster, "team-a", "tls", &json!({ "names": ["token"] }));
     let room = &moves.opened[0];
     roster.complete(room);
-    let told = roster.set_source(room, &"token".into(), Some(source(room, "token", json!({}))));
+    let told = roster.set_source(room, &"token".into(), Some(source(room, "token", &json!({}))));
     assert_eq!(
         spelled(&told),
         ["asks annotated/Secret/token", "asks declared/team-a/tls"],
@@ -223,7 +223,7 @@ fn a_copy_is_no_source_unless_that_is_allowed_and_never_goes_back() {
         let (id, moves) = declared(&mut roster, "team-a", "tls", &spec);
         if let Some(room) = moves.opened.first() {
             roster.complete(room);
-            roster.set_source(room, &"token".into(), Some(source(room, "token", copy.clone())));
+            roster.set_source(room, &"token".into(), Some(source(room, "token", &copy)));
         }
         assert_eq!(wants(&roster, &id, "asks").map(|all| all.len()), Some(expected));
         if let Plan::Go(order) = roster.plan(&id, HOME)

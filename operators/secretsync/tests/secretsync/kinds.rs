@@ -118,8 +118,8 @@ pub(crate) async fn what_cannot_be_changed_is_replaced_only_if_that_is_allowed(
                 .await?;
             world.settle().await;
             let allowed = json!({ "spec": { "recreate": "IfNeeded" } });
-            team.patch::<SecretSync>("shared", allowed).await?;
             world.wire().forget();
+            team.patch::<SecretSync>("shared", allowed).await?;
             let replaced = world.copied("asks", "token", "2").await?;
             assert_eq!(replaced.immutable, None);
             world
