@@ -162,15 +162,24 @@ async fn bench(sources: usize, namespaces: usize, unrelated: usize) -> anyhow::R
         format!("{:.0} ms", began.elapsed().as_secs_f64() * 1e3),
     );
     running.stop().await?;
-    let ours = ListParams::default().labels(SOURCE_UID).limit(1);
-    let there = Api::<Secret>::all(cluster.client()).list_metadata(&ours).await?;
-    let remaining = there.metadata.remaining_item_count.unwrap_or_default();
-    report(
-        "copies on the server",
-        (usize::try_from(remaining)? + there.items.len()).to_string(),
-    );
+    let there = count(&cluster.client()).await?;
+    ensure!(there == copies, "{there} copies are on the server");
     cluster.stop().await;
     Ok(())
+}
+
+/// How many copies are on the server.
+async fn count(client: &Client) -> anyhow::Result<usize> {
+    let (all, mut count) = (Api::<Secret>::all(client.clone()), 0);
+    let mut page = ListParams::default().labels(SOURCE_UID).limit(10_000);
+    loop {
+        let list = all.list_metadata(&page).await?;
+        count += list.items.len();
+        match list.metadata.continue_.filter(|more| !more.is_empty()) {
+            Some(more) => page = page.continue_token(&more),
+            None => return Ok(count),
+        }
+    }
 }
 
 /// What the cluster has before it starts.
