@@ -39,6 +39,8 @@ pub struct AfterSpec {
     /// Pods on it that have to be ready too, if it has such. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod_selector: Option<LabelSelector>,
+    /// Whether its agent's own check (`--check-command`) has to have passed since the reboot. Default: false.
+    pub agent_check: bool,
     /// How long it may take until all of that is so. Default: 10m.
     pub timeout: Span,
 }
@@ -49,6 +51,7 @@ impl Default for AfterSpec {
             min_ready_seconds: 10,
             daemon_set_pods: true,
             pod_selector: None,
+            agent_check: false,
             timeout: Span::from_mins(10),
         }
     }
@@ -61,6 +64,8 @@ pub struct Booted<'a> {
     pub before: &'a str,
     /// When it was proved.
     pub proved: Timestamp,
+    /// The boot in which the agent's own check has passed.
+    pub checked: Option<&'a str>,
 }
 
 /// How the node is.
@@ -105,6 +110,9 @@ pub fn check(
     };
     if condition(node, "NetworkUnavailable").is_some_and(|network| network.status == "True") {
         return waiting("its network is unavailable".to_owned(), None);
+    }
+    if spec.agent_check && booted.checked != boot_id {
+        return waiting("its agent's check has not passed".to_owned(), None);
     }
     let good_from = ready_since(ready, booted.proved, now)
         .checked_add(Duration::from_secs(spec.min_ready_seconds.into()))

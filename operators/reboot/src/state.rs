@@ -194,6 +194,9 @@ pub struct Progress {
     /// The boot after it: it rebooted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proved: Option<String>,
+    /// The boot in which the agent's own check has passed, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checked: Option<String>,
     /// Why it gave up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,

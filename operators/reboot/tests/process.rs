@@ -53,6 +53,7 @@ async fn their_help_tells_every_flag_and_its_default() {
                 "logind",
                 "--reboot-command <COMMAND>",
                 "[default: /proc/sys/kernel/random/boot_id]",
+                "--check-command <COMMAND>",
                 "--trigger-file <FILE>",
                 "--trigger-command <COMMAND>",
                 "[default: 5m]",
@@ -131,11 +132,14 @@ impl Machine {
 
     /// Starts the agent in this boot.
     fn boots(&self, boot_id: &str) -> tokio::process::Child {
-        let (file, reboots) = (self.path("boot_id"), self.path("reboots"));
+        let [file, reboots, checks, good] =
+            ["boot_id", "reboots", "checks", "good"].map(|name| self.path(name));
         std::fs::write(&file, format!("{boot_id}\n")).expect("written");
         let kubeconfig = self.cluster.kubeconfig().expect("a file").display().to_string();
         let script = format!("echo once >> {reboots}");
         let command = json!(["/bin/sh", "-c", script]).to_string();
+        let script = format!("echo once >> {checks}; test -e {good}");
+        let check = json!(["/bin/sh", "-c", script]).to_string();
         let flags = [
             "--kubeconfig",
             &kubeconfig,
@@ -144,6 +148,8 @@ impl Machine {
             &file,
             "--reboot-command",
             &command,
+            "--check-command",
+            &check,
         ];
         agent(&flags)
             .env("NODE_NAME", NODE)
@@ -182,6 +188,16 @@ async fn until(client: Client, holds: impl Fn(&Progress) -> bool) -> Progress {
     timeout(DEADLINE, found).await.expect("its agent says so")
 }
 
+/// Waits until a command has left a line there.
+async fn written(path: &Path) {
+    let written = async {
+        while lines(path) == 0 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(DEADLINE, written).await.expect("the command is run");
+}
+
 fn lines(path: &Path) -> usize {
     std::fs::read_to_string(path).map_or(0, |text| text.lines().count())
 }
@@ -202,12 +218,7 @@ async fn an_agent_reboots_its_machine_once_and_proves_it_in_the_next_boot() {
     let claim = until(client.clone(), |progress| progress.attempt == 1).await;
     assert_eq!((claim.boot_id.as_str(), claim.epoch), ("boot-a", 3));
     let reboots = machine.folder.path().join("reboots");
-    let asked = async {
-        while lines(&reboots) == 0 {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    timeout(DEADLINE, asked).await.expect("the machine is asked");
+    written(&reboots).await;
 
     // The process is started anew, and the machine is not.
     first.kill().await.expect("killed");
@@ -218,8 +229,17 @@ async fn an_agent_reboots_its_machine_once_and_proves_it_in_the_next_boot() {
     assert_eq!((unproved.attempt, unproved.proved), (1, None));
 
     let mut second = machine.boots("boot-b");
-    let proof = until(client, |progress| progress.proved.is_some()).await;
+    let proof = until(client.clone(), |progress| progress.proved.is_some()).await;
     assert_eq!(proof.proved.as_deref(), Some("boot-b"));
     assert_eq!(lines(&reboots), 1, "exactly once");
+
+    // Its own check fails at first, and passes when what it looks for is there.
+    written(&machine.folder.path().join("checks")).await;
     second.kill().await.expect("killed");
+    assert_eq!(until(client.clone(), |_| true).await.checked, None);
+    std::fs::write(machine.path("good"), "").expect("written");
+    let mut third = machine.boots("boot-b");
+    let passed = until(client, |progress| progress.checked.is_some()).await;
+    assert_eq!(passed.checked, passed.proved);
+    third.kill().await.expect("killed");
 }

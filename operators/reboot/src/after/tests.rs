@@ -41,6 +41,7 @@ fn checked(node: &Node, pods: &[Arc<Pod>], spec: &AfterSpec, now: &str) -> After
     let booted = Booted {
         before: "old",
         proved: at(PROVED),
+        checked: None,
     };
     check(node, pods, spec, booted, at(now)).expect("a good selector")
 }
@@ -184,9 +185,33 @@ fn pods_that_count_have_to_be_ready() {
 }
 
 #[test]
+fn the_agents_check_counts_for_the_boot_in_which_it_passed() {
+    let asked = AfterSpec {
+        agent_check: true,
+        ..AfterSpec::default()
+    };
+    let (node, now) = (ready_node(PROVED), at("2026-06-01T13:00:00Z"));
+    let waits = || waits("its agent's check has not passed", None);
+    for (checked, expected) in [
+        (None, waits()),
+        (Some("old"), waits()),
+        (Some("new"), After::Good),
+    ] {
+        let booted = Booted {
+            before: "old",
+            proved: at(PROVED),
+            checked,
+        };
+        let found = check(&node, &[], &asked, booted, now).expect("a good selector");
+        assert_eq!(found, expected, "{checked:?}");
+    }
+}
+
+#[test]
 fn a_spec_is_complete_without_people() {
     let empty: AfterSpec = serde_json::from_value(json!({})).expect("a spec");
     assert_eq!(empty, AfterSpec::default());
-    let written = json!({ "minReadySeconds": 10, "daemonSetPods": true, "timeout": "10m" });
+    let written =
+        json!({ "minReadySeconds": 10, "daemonSetPods": true, "agentCheck": false, "timeout": "10m" });
     assert_eq!(serde_json::to_value(&empty).expect("JSON"), written);
 }

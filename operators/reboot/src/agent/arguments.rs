@@ -36,6 +36,10 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE", default_value = BOOT_ID, help_heading = HEADING)]
     pub boot_id_file: PathBuf,
 
+    /// After a reboot, runs this command until it ends with 0, and says so; a policy with `after.agentCheck` waits for that
+    #[arg(long, value_name = "COMMAND", help_heading = HEADING)]
+    pub check_command: Option<Words>,
+
     /// Asks for a reboot when this file is there, unless it is older than the boot
     #[arg(long, value_name = "FILE", help_heading = HEADING)]
     pub trigger_file: Option<PathBuf>,
@@ -77,6 +81,7 @@ impl Default for Arguments {
             reboot_command: None,
             dbus_address: None,
             boot_id_file: BOOT_ID.into(),
+            check_command: None,
             trigger_file: None,
             trigger_command: None,
             trigger_interval: Duration::from_mins(5),

@@ -10,20 +10,29 @@ use windlass::{
     runtime::{Clock, WriteError},
 };
 
-use super::how::{How, is_simulated};
+use super::{
+    how::{How, is_simulated},
+    words::Words,
+};
 use crate::{
     machine::{
         NodeView,
-        agent::{AgentStep, PATIENCE, step},
+        agent::{AgentStep, PATIENCE, step, unchecked},
     },
     state::{Names, Progress, text},
 };
+
+/// How long a check may take, and how long after it the next one is.
+const CHECK_PATIENCE: Duration = Duration::from_mins(1);
+const CHECK_AGAIN: Duration = Duration::from_secs(10);
 
 /// The agent of a node, or of all simulated ones.
 pub(super) struct Agent {
     pub(super) names: Names,
     pub(super) boot: Boot,
     pub(super) how: How,
+    /// What has to end with 0 after a reboot.
+    pub(super) check: Option<Words>,
     pub(super) clock: Clock,
     /// By node, why the last attempt did not even begin. For people alone: nothing is decided by it.
     pub(super) complaints: Mutex<BTreeMap<String, String>>,
@@ -52,14 +61,14 @@ impl Reconciler for Agent {
         };
         let now = self.clock.now();
         match step(&view, own, now) {
-            AgentStep::Rest => Ok(Action::done()),
+            AgentStep::Rest => self.check(&node, &view, own, &ctx).await,
             AgentStep::Until(then) => Ok(Action::requeue_after(between(now, then))),
             AgentStep::Claim(progress) => self.reboot(&node, own, &progress, &ctx).await,
             AgentStep::Prove(progress) => {
                 if self.write(&node, &progress, &ctx).await? {
                     tracing::info!(node = view.name, boot_id = own, "rebooted");
                 }
-                Ok(Action::done())
+                Ok(Action::done()) // that it is proved comes back, and is looked at
             }
             AgentStep::GiveUp(mut progress) => {
                 if let (Some(failed), Some(why)) = (
@@ -80,6 +89,31 @@ impl Reconciler for Agent {
 }
 
 impl Agent {
+    /// Runs its own check if there is one that has not passed since the reboot, and says when it has.
+    async fn check(
+        &self,
+        node: &Arc<Node>,
+        view: &NodeView,
+        own: &str,
+        ctx: &Context,
+    ) -> Result<Action, Error> {
+        let Some((command, passed)) = self.check.as_ref().zip(unchecked(view, own)) else {
+            return Ok(Action::done());
+        };
+        let wrong = match command.run(CHECK_PATIENCE).await {
+            Ok((status, _)) if status.success() => {
+                if self.write(node, &passed, ctx).await? {
+                    tracing::info!(node = view.name, %command, "the check has passed");
+                }
+                return Ok(Action::done());
+            }
+            Ok((status, said)) => format!("`{command}` ended with {status}: {said}"),
+            Err(error) => error,
+        };
+        tracing::warn!(node = view.name, wrong, "the check has not passed yet");
+        Ok(Action::requeue_after(CHECK_AGAIN))
+    }
+
     /// Says that it is about to reboot, and does. Whoever was faster with the node wins: then nothing happens here.
     async fn reboot(
         &self,

@@ -130,6 +130,7 @@ pub async fn setup_at(
         names: names.clone(),
         boot,
         how,
+        check: arguments.check_command.clone(),
         clock,
         complaints: parking_lot::Mutex::default(),
     };

@@ -52,6 +52,7 @@ pub async fn simulated_at(
         names,
         boot: Boot::Reported,
         how: How::Simulated,
+        check: None,
         clock,
         complaints: parking_lot::Mutex::default(),
     };

@@ -243,6 +243,7 @@ impl Nodes {
         let booted = Booted {
             before: state.boot_id_before.as_deref().unwrap_or_default(),
             proved: state.since,
+            checked: view.progress().and_then(|progress| progress.checked.as_deref()),
         };
         let now = self.0.clock.now();
         match after::check(node, &pods, &policy.spec.after, booted, now)? {

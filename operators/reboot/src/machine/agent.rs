@@ -99,8 +99,20 @@ pub fn step(node: &NodeView, own: &str, now: Timestamp) -> AgentStep {
         attempt,
         at: now,
         proved: None,
+        checked: None,
         failed: None,
         more: progress.map(|progress| progress.more.clone()).unwrap_or_default(),
+    })
+}
+
+/// What an agent with a check of its own writes to `P/reboot-in-progress` when that has passed, as long as nobody has written
+/// that yet: in the boot after the reboot, and not before that is proved.
+pub fn unchecked(node: &NodeView, own: &str) -> Option<Progress> {
+    let progress = node.progress.as_ref()?.as_ref().ok()?;
+    let is_due = progress.proved.as_deref() == Some(own) && progress.checked.as_deref() != Some(own);
+    is_due.then(|| Progress {
+        checked: Some(own.to_owned()),
+        ..progress.clone()
     })
 }
 
@@ -147,6 +159,7 @@ mod tests {
             attempt,
             at: at(seconds),
             proved: None,
+            checked: None,
             failed: None,
             more: [].into(),
         }
@@ -265,5 +278,23 @@ mod tests {
                 AgentStep::Claim(progress(8, "b", 1, 99))
             );
         }
+    }
+
+    #[test]
+    fn a_check_is_due_once_in_the_boot_that_was_proved() {
+        let mut node = armed(7, "a");
+        assert_eq!(unchecked(&node, "b"), None, "nothing was begun");
+        node.progress = Some(Ok(progress(7, "a", 1, 0)));
+        assert_eq!(unchecked(&node, "b"), None, "nothing was proved");
+        let proof = Progress {
+            proved: Some("b".to_owned()),
+            ..progress(7, "a", 1, 0)
+        };
+        node.progress = Some(Ok(proof.clone()));
+        assert_eq!(unchecked(&node, "c"), None, "it is another boot by now");
+        let passed = unchecked(&node, "b").expect("it is due");
+        assert_eq!(passed.checked.as_deref(), Some("b"));
+        node.progress = Some(Ok(passed));
+        assert_eq!(unchecked(&node, "b"), None, "it has passed");
     }
 }

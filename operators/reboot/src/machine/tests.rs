@@ -70,6 +70,7 @@ fn progress(edit: impl FnOnce(&mut Progress)) -> Progress {
         attempt: 1,
         at: now(),
         proved: None,
+        checked: None,
         failed: None,
         more: [].into(),
     };

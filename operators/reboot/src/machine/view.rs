@@ -64,6 +64,11 @@ impl NodeView {
         }
     }
 
+    /// What its agent says, if that can be read.
+    pub fn progress(&self) -> Option<&Progress> {
+        self.progress.as_ref()?.as_ref().ok()
+    }
+
     /// Its state, if there is one that can be read.
     pub fn state(&self) -> Option<&State> {
         self.state.as_ref()?.as_ref().ok()

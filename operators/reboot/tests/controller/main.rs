@@ -53,6 +53,7 @@ suite!("rolls", paused, apart;
     drain::on_a_node_that_is_silent_pods_whose_time_is_over_are_left_to_the_reboot,
     nodes::a_node_that_flaps_is_not_good_until_it_stays_ready,
     nodes::a_node_whose_pods_do_not_come_back_fails_and_keeps_its_slot,
+    nodes::a_node_waits_for_the_check_of_its_agent,
     nodes::the_roll_goes_on_until_the_failure_budget_is_spent,
     nodes::what_an_administrator_decides_meanwhile_is_theirs,
     nodes::a_node_that_is_replaced_on_its_way_leaves_nothing_to_its_successor,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use anyhow::Context as _;
 use windlass::{
     k8s_openapi::api::core::v1::Pod,
     kube::api::{Patch, PatchParams},
@@ -10,7 +11,8 @@ use windlass::{
 use windlass_cluster::Backend;
 use windlass_reboot::{
     PolicyPhase,
-    state::{Names, Phase},
+    machine::NodeView,
+    state::{Names, Phase, Progress},
 };
 use windlass_suite::Context as Case;
 
@@ -32,7 +34,7 @@ async fn pod_is(fleet: &Fleet, name: &str, ready: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn reason(view: &windlass_reboot::machine::NodeView) -> String {
+fn reason(view: &NodeView) -> String {
     let reason = view.state().and_then(|state| state.reason.clone());
     reason.unwrap_or_default()
 }
@@ -109,6 +111,38 @@ pub(crate) async fn a_node_whose_pods_do_not_come_back_fails_and_keeps_its_slot(
     fleet.done(&next).await?;
     assert_eq!((fleet.boots(&node), fleet.boots(&next)), (1, 1));
     stopped(&fleet.case, "network").await?;
+    fleet.end().await
+}
+
+/// The agent runs a command of the administrator's, and says in which boot it has passed.
+pub(crate) async fn a_node_waits_for_the_check_of_its_agent(case: Case) -> anyhow::Result<()> {
+    let mut spec = at_a_time(1);
+    spec["after"] = json!({ "minReadySeconds": 0, "agentCheck": true });
+    let fleet = Fleet::new(&case, 1, spec).await?;
+    let (node, names) = (fleet.name(0), Names::default());
+    fleet.request(&node).await?;
+    let proved = |view: &NodeView| view.progress().is_some_and(|progress| progress.proved.is_some());
+    let view = fleet
+        .until(&node, |view| {
+            view.phase() == Some(Phase::Rebooted) && proved(view)
+        })
+        .await?;
+    let mut progress = view.progress().cloned().context("it was proved")?;
+    // That it passed in the boot before says nothing.
+    progress.checked = Some(progress.boot_id.clone());
+    let text = |progress: &Progress| windlass::serde_json::to_string(progress);
+    fleet
+        .annotate(&node, json!({ &*names.in_progress: text(&progress)? }))
+        .await?;
+    fleet.pass(Duration::from_secs(5)).await;
+    let view = fleet.view(&node).await?;
+    assert_eq!((view.phase(), view.unschedulable), (Some(Phase::Rebooted), true));
+    progress.checked.clone_from(&progress.proved);
+    fleet
+        .annotate(&node, json!({ &*names.in_progress: text(&progress)? }))
+        .await?;
+    fleet.done(&node).await?;
+    assert_eq!(fleet.boots(&node), 1);
     fleet.end().await
 }
 
