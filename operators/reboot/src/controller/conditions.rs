@@ -59,7 +59,8 @@ pub(super) fn wanted(node: &Node, view: &NodeView, waits_for: Option<&str>, now:
             status: "True".to_owned(),
             reason: Some(reason.to_owned()),
             message: Some(message.to_owned()),
-            last_heartbeat_time: None,
+            // When it was written; kubectl shows it, and without one the year 1.
+            last_heartbeat_time: Some(Time(now)),
             last_transition_time: since.or(Some(Time(now))),
         });
     };
