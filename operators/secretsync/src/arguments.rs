@@ -8,6 +8,7 @@ use crate::api::{SOURCE_NAMESPACE, SYNC};
 
 /// What secretsync can be told. Flattens into a program's own arguments.
 #[derive(Args, Clone, Debug)]
+#[group(id = "secretsync")]
 #[command(about = None, long_about = None)]
 pub struct Arguments {
     /// The namespace whose annotated Secrets and ConfigMaps are copied
