@@ -27,6 +27,8 @@ pub(crate) async fn nodes_that_are_not_ready_count_but_not_twice(case: Case) -> 
         assert!(fleet.view(&well).await?.state.is_none(), "{state} is down too");
         fleet.ready(&broken, "True").await?;
         fleet.done(&well).await?;
+        // Asked for again before that, it would still have its slot.
+        fleet.policed(|policy| status(policy).granted.is_empty()).await?;
     }
     fleet.ready(&broken, "Unknown").await?;
     fleet.policed(|policy| status(policy).unavailable == 1).await?;
