@@ -198,7 +198,11 @@ impl Story for Withdrawn {
 }
 
 async fn tell(case: &Case, story: &impl Story) -> anyhow::Result<()> {
-    let told = at_every_request(case, story).await?;
+    // Where each run starts a control plane, fewer of them tell enough.
+    let told = match case.cluster().backend() {
+        Backend::Embedded => at_every_request(case, story).await?,
+        _ => at_requests(case, story, |n| n + n + 1).await?,
+    };
     assert!(told.requests >= 15, "{told:?}");
     if case.cluster().backend() == Backend::Embedded {
         assert_eq!(told.deaths, 2 * told.requests, "at every one, before and after");
