@@ -146,10 +146,17 @@ fn open(engine: &Arc<Engine>, feed: &Feed, room: &RoomKey, complete: impl Fn() +
         SourceKind::ConfigMap => sources::<ConfigMap>(feed.caches(), room, &annotation),
     };
     let (engine, room) = (Arc::clone(engine), room.clone());
-    feed.watch(&cache, move |told| match told {
-        Told::Change(change) => engine.see_source(&room, &change),
-        Told::Complete => {
-            engine.change_all(Cause::Initial, |roster| (roster.complete(&room), ()));
+    feed.watch(&cache, move |told| {
+        let is_complete = matches!(told, Told::Complete);
+        match told {
+            Told::Change(change) => engine.see_source(&room, &change),
+            Told::Complete => engine.change_all(Cause::Initial, |roster| (roster.complete(&room), ())),
+        }
+        // Their statuses count sources, also where no namespace wants them and nothing is copied.
+        for sync in engine.roster.read().users(&room) {
+            engine.ask_account(&sync);
+        }
+        if is_complete {
             complete();
         }
     })

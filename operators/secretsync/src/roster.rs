@@ -261,6 +261,13 @@ impl Roster {
         affected
     }
 
+    /// The SecretSyncs that look into a room.
+    pub(crate) fn users(&self, room: &RoomKey) -> Vec<SyncId> {
+        let room = self.rooms.get(room);
+        room.map(|room| room.users.iter().cloned().collect())
+            .unwrap_or_default()
+    }
+
     /// Those who waited for a sync look again.
     fn awake(&mut self, id: &SyncId) -> Vec<Affected> {
         let places = self.waiting.remove(id).unwrap_or_default();

@@ -20,6 +20,7 @@ suite!("secretsync", paused, apart;
     spread::an_annotated_secret_is_copied_to_the_namespaces_that_ask,
     spread::config_maps_go_the_same_way,
     spread::a_secret_sync_copies_what_it_selects_and_says_how_far_it_is,
+    spread::a_sync_that_no_namespace_wants_says_what_it_matches,
     spread::a_paused_sync_does_nothing_until_it_goes_on,
     spread::an_object_is_adopted_only_as_the_policy_allows,
     spread::orphans_stay_and_lose_our_marks,

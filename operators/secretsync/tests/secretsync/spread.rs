@@ -199,6 +199,31 @@ pub(crate) async fn a_secret_sync_copies_what_it_selects_and_says_how_far_it_is(
 }
 
 /// Neither copies nor cleans up.
+/// Nothing is copied, and what it matches is told all the same.
+pub(crate) async fn a_sync_that_no_namespace_wants_says_what_it_matches(case: Case) -> anyhow::Result<()> {
+    let world = World::new(&case).await?;
+    world.namespace("team-a", json!({})).await?;
+    let running = world.start().await?;
+    world
+        .sync("team-a", "shared", json!({ "secretSelector": {} }))
+        .await?;
+    world
+        .says("team-a", "shared", |status| status.matched == 0)
+        .await?;
+    for (number, name) in (1..).zip(["one", "two"]) {
+        world.within("team-a").create(secret(name, "1")).await?;
+        world
+            .says("team-a", "shared", |status| status.matched == number)
+            .await?;
+    }
+    world.within("team-a").delete::<Secret>("one").await?;
+    world
+        .says("team-a", "shared", |status| status.matched == 1)
+        .await?;
+    assert_eq!(world.copying(), [""; 0]);
+    running.stop().await
+}
+
 pub(crate) async fn a_paused_sync_does_nothing_until_it_goes_on(case: Case) -> anyhow::Result<()> {
     let world = World::new(&case).await?;
     world.namespace("team-a", json!({})).await?;
