@@ -1,6 +1,12 @@
 //! What can go wrong, and what people do on the way.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use serde_json::json;
 use windlass::prelude::*;
@@ -311,6 +317,71 @@ pub(crate) async fn two_controllers_at_once_never_let_too_many_go(case: Case) ->
     assert_eq!(fleet.rebooted().len(), 11, "each of them once");
     assert!(fleet.most_down() <= 3, "{}", fleet.most_down());
     second.stop().await?;
+    fleet.end().await
+}
+
+/// The API server answers nobody for ten minutes, from the moment in which a node enters a phase, for each of them.
+pub(crate) async fn an_outage_in_any_phase_costs_nothing_but_time(case: Case) -> anyhow::Result<()> {
+    let mut spec = at_a_time(1);
+    spec["soak"] = "1s".into();
+    // Deadlines that an outage does not use up.
+    for part in ["drain", "reboot", "after"] {
+        spec[part]["timeout"] = "2h".into();
+    }
+    let fleet = Fleet::new(&case, 1, spec).await?;
+    let node = fleet.name(0);
+    let (away, from) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(None)));
+    let (is_away, begins) = (Arc::clone(&away), Arc::clone(&from));
+    fleet
+        .wire
+        .refuse(usize::MAX, http::StatusCode::SERVICE_UNAVAILABLE, move |sent| {
+            if is_away.load(Ordering::Relaxed) {
+                return true;
+            }
+            let enters = |phase: &mut Phase| {
+                let mark = format!(r#"\"phase\":\"{}\""#, phase.name());
+                sent.is_write() && sent.resource() == "nodes" && sent.body.to_string().contains(&mark)
+            };
+            if begins
+                .lock()
+                .expect("nobody panics with it")
+                .take_if(enters)
+                .is_some()
+            {
+                is_away.store(true, Ordering::Relaxed);
+            }
+            false
+        });
+    let phases = [
+        Phase::Granted,
+        Phase::Cordoned,
+        Phase::Draining,
+        Phase::Drained,
+        Phase::Armed,
+        Phase::Rebooted,
+        Phase::Soaking,
+    ];
+    for (number, phase) in (1..).zip(phases) {
+        let begin = || *from.lock().expect("nobody panics with it") = Some(phase);
+        begin();
+        fleet.request(&node).await?;
+        // A write for which somebody else was too fast enters nothing: then it begins with the next one.
+        while tokio::time::timeout(Duration::from_secs(5), fleet.phase(&node, phase))
+            .await
+            .is_err()
+        {
+            begin();
+            away.store(false, Ordering::Relaxed);
+        }
+        assert!(away.load(Ordering::Relaxed), "{phase}");
+        fleet.pass(Duration::from_mins(10)).await;
+        assert_eq!(fleet.view(&node).await?.phase(), Some(phase));
+        away.store(false, Ordering::Relaxed);
+        // Who was refused for so long asks again ever more seldom.
+        fleet.pass(Duration::from_mins(20)).await;
+        fleet.done(&node).await?;
+        assert_eq!(fleet.boots(&node), number, "{phase}");
+    }
     fleet.end().await
 }
 

@@ -38,6 +38,7 @@ suite!("rolls", paused, apart;
     faults::a_node_that_is_deleted_leaves_no_slot_behind,
     faults::a_state_that_cannot_be_read_is_left_alone,
     faults::two_controllers_at_once_never_let_too_many_go,
+    faults::an_outage_in_any_phase_costs_nothing_but_time,
     faults::an_api_that_is_away_costs_nothing_but_time,
     sizes::a_hundred_nodes_roll_a_tenth_at_a_time_with_some_of_them_lost,
     sizes::a_cluster_of_one_node_reboots_it_with_the_controller_on_it,
