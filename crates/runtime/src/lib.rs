@@ -65,7 +65,7 @@ pub use error::Error;
 pub use feed::{Feed, Told, Watching};
 pub use install::{Install, InstallError};
 #[cfg(all(feature = "clap", feature = "logging"))]
-pub use launch::launch;
+pub use launch::{launch, launch_with};
 pub use manager::{Controllers, Manager, ManagerError, TaskContext};
 pub use options::{
     ConnectError, Connection, ElectionOptions, LogFormat, Logging, NodeNameError, Options, node_name,

@@ -84,6 +84,6 @@ pub mod prelude {
     pub use windlass_cache::{Change, Lister, ObjectKey, Query};
     pub use windlass_runtime::{
         Action, Conditions, Context, Controller, Desired, Error, Finding, Manager, Options, Predicate,
-        Reconciler, Request, Watch, launch,
+        Reconciler, Request, Watch, launch, launch_with,
     };
 }

@@ -17,29 +17,22 @@ struct Program {
 }
 
 fn main() -> ExitCode {
-    let mut program = Program::parse();
+    let Program {
+        arguments,
+        mut options,
+    } = Program::parse();
     // A cluster without machines is there to be tried on.
-    program.options.install |= program.arguments.simulated_agents;
-    match run(&program) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("reboot: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn run(Program { arguments, options }: &Program) -> Result<(), Error> {
-    options.init_logging()?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let manager = options.manager("reboot").await?;
-        let manager = manager.install(options.install([RebootPolicy::crd()]));
-        let mut manager = setup(manager, arguments)?;
-        if arguments.simulated_agents {
-            manager = agent::simulated(manager, &options.client().await?, &arguments.prefix).await?;
-        }
-        manager.run().await?;
-        Ok(())
-    })
+    options.install |= arguments.simulated_agents;
+    launch_with(
+        "reboot",
+        &options,
+        [RebootPolicy::crd()],
+        async |manager, client| {
+            let manager = setup(manager, &arguments)?;
+            if !arguments.simulated_agents {
+                return Ok(manager);
+            }
+            Ok(agent::simulated(manager, &client, &arguments.prefix).await?)
+        },
+    )
 }

@@ -17,27 +17,11 @@ struct Program {
 }
 
 fn main() -> ExitCode {
-    let program = Program::parse();
-    match run(&program) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("secretsync: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn run(Program { arguments, options }: &Program) -> Result<(), Error> {
-    options.init_logging()?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let manager = options.manager("secretsync").await?;
-        let manager = manager.install(options.install([SecretSync::crd()]));
-        let client = options.client().await?;
-        setup(manager, &client, &options.namespaces, arguments)
-            .await?
-            .run()
-            .await?;
-        Ok(())
-    })
+    let Program { arguments, options } = Program::parse();
+    launch_with(
+        "secretsync",
+        &options,
+        [SecretSync::crd()],
+        async |manager, client| Ok(setup(manager, &client, &options.namespaces, &arguments).await?),
+    )
 }

@@ -26,28 +26,7 @@ struct Program {
 
 fn main() -> ExitCode {
     let program = Program::parse();
-    match run(&program) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("reboot-agent: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn run(program: &Program) -> Result<(), Error> {
-    let Program {
-        arguments,
-        annotation_prefix,
-        options,
-    } = program;
-    options.init_logging()?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let manager = options.manager("reboot-agent").await?;
-        let client = options.client().await?;
-        let manager = setup(manager, &client, annotation_prefix, arguments).await?;
-        manager.run().await?;
-        Ok(())
+    launch_with("reboot-agent", &program.options, [], async |manager, client| {
+        Ok(setup(manager, &client, &program.annotation_prefix, &program.arguments).await?)
     })
 }
