@@ -35,7 +35,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Show the controllers at work on a cluster in this process: ten nodes, twenty seconds.
+    /// Show the controllers at work on a cluster in this process: ten nodes, less than half a minute.
     ///
     /// A live view on a terminal, lines elsewhere or with `--plain`. Objects are created, changed, deleted and renamed, ten
     /// nodes reboot in turn, one reboots on its own and one is given up, and after each step what should be true is checked

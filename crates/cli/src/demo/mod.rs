@@ -78,7 +78,7 @@ pub(crate) struct Arguments {
 /// How fast the story goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Pace {
-    /// A person can follow it: about twenty seconds
+    /// A person can follow it: less than half a minute
     Calm,
     /// As fast as it comes
     Quick,
