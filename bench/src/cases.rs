@@ -40,19 +40,22 @@ pub struct Line {
     pub unit: Unit,
 }
 
-/// How much is measured.
-#[derive(Clone, Debug)]
+/// How much is measured, as all programs here are told it.
+#[derive(Clone, Debug, clap::Args)]
 pub struct Plan {
-    /// How often each case. Odd, so that there is a median.
+    /// How often each case is measured; an odd number has a median
+    #[arg(long, default_value_t = 5)]
     pub rounds: usize,
-    /// Only cases whose title has this in it; everything if it is empty.
-    pub only: String,
+
+    /// Only the cases with this in their titles; several times: with one of these
+    #[arg(long, value_name = "TEXT")]
+    pub only: Vec<String>,
 }
 
 impl Plan {
     /// Whether a case is measured.
     pub fn wants(&self, title: &str) -> bool {
-        title.contains(&self.only)
+        self.only.is_empty() || self.only.iter().any(|part| title.contains(&**part))
     }
 }
 

@@ -5,12 +5,13 @@
 //! cargo run --release -p windlass-bench -- queue cache                  # some of them
 //! cargo run --release -p windlass-bench -- reconcile --only "no-op"     # some cases
 //! cargo run --release -p windlass-bench -- --json run.json --svg run.svg
-//! cargo run --release -p windlass-bench -- --from run.json --svg run.svg   # draws it again
+//! cargo run --release -p windlass-bench -- --from run.json --only sync --svg sync.svg   # draws some of it again
 //! ```
 //!
 //! A subject is a module that makes a report; adding one is adding a variant below. The API server has a program of its
 //! own, `windlass-bench-server`, because this one counts its allocations, and is started by this one; the living cluster and
-//! secretsync, with no rival to run beside them, have `windlass-bench-cluster` and `windlass-bench-secretsync`. Figures are only worth quoting from a quiet machine.
+//! secretsync, with no rival to run beside them, have `windlass-bench-cluster` and `windlass-bench-secretsync`. Figures are
+//! only worth quoting from a quiet machine.
 
 mod access;
 mod cache;
@@ -21,7 +22,11 @@ mod reconcile;
 mod rivals;
 mod server_apart;
 
-use std::{alloc::System, fs, path::PathBuf};
+use std::{
+    alloc::System,
+    fs,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context, bail, ensure};
 use clap::{Parser, ValueEnum};
@@ -44,15 +49,10 @@ struct Arguments {
     /// What to measure; nothing: everything
     subjects: Vec<Subject>,
 
-    /// How often each case is measured; an odd number has a median
-    #[arg(long, default_value_t = 5)]
-    rounds: usize,
+    #[command(flatten)]
+    plan: Plan,
 
-    /// Only the cases with this in their titles
-    #[arg(long, default_value = "", hide_default_value = true)]
-    only: String,
-
-    /// Writes all figures of all rounds, and the machine's, to this file
+    /// Writes all figures of all rounds, and the machine's, to this file, after each subject
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
@@ -61,7 +61,7 @@ struct Arguments {
     svg: Option<PathBuf>,
 
     /// Measures nothing, and takes the figures of an earlier run
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["subjects", "only"])]
+    #[arg(long, value_name = "FILE", conflicts_with = "subjects")]
     from: Option<PathBuf>,
 }
 
@@ -103,48 +103,65 @@ fn measure_one(arguments: &[&str]) -> anyhow::Result<()> {
 }
 
 fn bench(arguments: &Arguments) -> anyhow::Result<()> {
-    ensure!(arguments.rounds > 0, "at least one round");
+    let plan = &arguments.plan;
+    ensure!(plan.rounds > 0, "at least one round");
     let run = match &arguments.from {
-        Some(file) => serde_json::from_slice(&fs::read(file).with_context(|| file.display().to_string())?)
-            .with_context(|| format!("{} is not what --json writes", file.display()))?,
+        Some(file) => read(file, plan)?,
         None => measure_all(arguments)?,
     };
-    if arguments.from.is_some() {
-        for report in &run.reports {
-            println!("\n## {}\n\n{}", report.subject, report.table());
-        }
-    }
-    if let Some(file) = &arguments.json {
-        fs::write(file, serde_json::to_string_pretty(&run)?).with_context(|| file.display().to_string())?;
-    }
+    write(arguments.json.as_deref(), &run)?;
     if let Some(file) = &arguments.svg {
         fs::write(file, chart::draw(&run)).with_context(|| file.display().to_string())?;
     }
     Ok(())
 }
 
+/// What an earlier run measured, of it what is wanted.
+fn read(file: &Path, plan: &Plan) -> anyhow::Result<Run> {
+    let mut run: Run = serde_json::from_slice(&fs::read(file).with_context(|| file.display().to_string())?)
+        .with_context(|| format!("{} is not what --json writes", file.display()))?;
+    for report in &mut run.reports {
+        report.keep(|case| plan.wants(case));
+    }
+    run.reports.retain(|report| !report.cases().is_empty());
+    for report in &run.reports {
+        print(report);
+    }
+    Ok(run)
+}
+
 fn measure_all(arguments: &Arguments) -> anyhow::Result<Run> {
-    let plan = Plan {
-        rounds: arguments.rounds,
-        only: arguments.only.clone(),
+    let plan = &arguments.plan;
+    let mut run = Run {
+        machine: Machine::here(),
+        reports: Vec::new(),
     };
-    let machine = Machine::here();
-    println!("{}", machine.line());
-    let mut reports: Vec<Report> = Vec::new();
+    println!("{}", run.machine.line());
     for subject in Subject::value_variants() {
         if !arguments.subjects.is_empty() && !arguments.subjects.contains(subject) {
             continue;
         }
         let report = match subject {
-            Subject::Queue => queue::bench(&plan),
-            Subject::Cache => cache::bench(&plan),
-            Subject::Reconcile => reconcile::bench(&plan),
-            Subject::Server => server_apart::bench(&plan),
-            Subject::Foo => foo::bench(&plan),
-            Subject::Access => access::bench(&plan),
+            Subject::Queue => queue::bench(plan),
+            Subject::Cache => cache::bench(plan),
+            Subject::Reconcile => reconcile::bench(plan),
+            Subject::Server => server_apart::bench(plan),
+            Subject::Foo => foo::bench(plan),
+            Subject::Access => access::bench(plan),
         }?;
-        println!("\n## {}\n\n{}", report.subject, report.table());
-        reports.push(report);
+        print(&report);
+        run.reports.push(report);
+        // All of them take most of an hour; what the last one meets must not cost the others.
+        write(arguments.json.as_deref(), &run)?;
     }
-    Ok(Run { machine, reports })
+    Ok(run)
+}
+
+fn print(report: &Report) {
+    println!("\n## {}\n\n{}", report.subject, report.table());
+}
+
+fn write(file: Option<&Path>, run: &Run) -> anyhow::Result<()> {
+    let Some(file) = file else { return Ok(()) };
+    fs::write(file, serde_json::to_string_pretty(run)?).with_context(|| file.display().to_string())
 }

@@ -123,6 +123,11 @@ impl Report {
         }
     }
 
+    /// Forgets all cases but these.
+    pub fn keep(&mut self, wanted: impl Fn(&str) -> bool) {
+        self.rows.retain(|row| wanted(&row.case));
+    }
+
     /// The cases, in order.
     pub fn cases(&self) -> Vec<&str> {
         let mut cases: Vec<&str> = Vec::new();
@@ -301,6 +306,14 @@ mod tests {
         let written = serde_json::to_string(&report()).expect("plain data");
         let read: Report = serde_json::from_str(&written).expect("what was written");
         assert_eq!(read.table(), report().table());
+    }
+
+    #[test]
+    fn what_is_kept_of_a_report_is_as_it_was() {
+        let mut report = report();
+        report.keep(|case| case == "lists");
+        assert_eq!(report.cases(), ["lists"]);
+        assert_eq!(report.ratio(&report.rows[0]), Some(0.5));
     }
 
     #[test]

@@ -14,14 +14,9 @@ pub(crate) fn bench(plan: &Plan) -> anyhow::Result<Report> {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("report.json");
     let mut command = Command::new(built(env!("CARGO_PKG_NAME"), PROGRAM)?);
-    command.args([
-        "--rounds",
-        &plan.rounds.to_string(),
-        "--only",
-        &plan.only,
-        "--json",
-    ]);
-    let status = command.arg(&file).status()?;
+    command.args(["--rounds", &plan.rounds.to_string()]);
+    command.args(plan.only.iter().flat_map(|part| ["--only", part]));
+    let status = command.arg("--json").arg(&file).status()?;
     ensure!(status.success(), "{PROGRAM}: {status}");
     Ok(serde_json::from_slice(&std::fs::read(file)?)?)
 }
