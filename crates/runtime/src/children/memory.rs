@@ -91,3 +91,27 @@ impl Memory {
         is_new
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_is_put_off_once_until_it_has_caught_up() {
+        let (mut memory, web) = (Memory::default(), ObjectKey::cluster("web"));
+        assert!(memory.put_off(&web));
+        assert!(!memory.put_off(&web), "children that vanish do not keep it away");
+        memory.caught_up(&web);
+        assert!(memory.put_off(&web));
+    }
+
+    #[test]
+    fn people_are_told_once_of_each_version_and_of_what_was_done_to_it() {
+        let (mut memory, web) = (Memory::default(), ObjectKey::cluster("web"));
+        let mut tells = |version| memory.tells(&web, version);
+        let told = [Some("1"), Some("1"), Some("2"), None, None, Some("2")].map(&mut tells);
+        assert_eq!(told, [true, false, true, true, true, true]);
+        memory.put_off(&web);
+        assert!(memory.tells(&web, Some("2")), "a child was made");
+    }
+}

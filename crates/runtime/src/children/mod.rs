@@ -263,11 +263,9 @@ where
         // Last, so that what takes its place is there before something goes.
         let deleted = self.prune(&wanted).await?;
         let has_status = desired.status.is_some() || !desired.conditions.is_empty();
-        if did == Did::Created
-            && has_status
-            && thought == Thought::Again
-            && self.memory.lock().put_off(&self.key)
-        {
+        // Where there is no next time, what was thought is better than nothing.
+        let comes_again = thought == Thought::Again && !self.ctx.is_stopping();
+        if did == Did::Created && has_status && comes_again && self.memory.lock().put_off(&self.key) {
             return Ok(desired.action.sooner(Some(Duration::ZERO)));
         }
         let written = self.write_status(desired.status, desired.conditions).await?;
