@@ -3,7 +3,7 @@
 //! ```text
 //!   object ──► Declarative::desired ──► Desired { children, status }
 //!                                           │
-//!            apply what differs ◄── compare ┤        (child)
+//!            apply what differs ◄── compare ┤        (child; one that was made: ask again, then the status)
 //!            delete what is not wanted ◄────┤        (brood)
 //!            write the status if it differs ┘        (status)
 //!            tell people what they must put right    (tell)
@@ -12,6 +12,9 @@
 //! What is a child of an object is known by two marks on it, never by its name or shape: an owner reference with the
 //! object's UID that says *controller*, and the label [`CONTROLLER`] with the controller's name. Only what has the first
 //! is written, only what has both is deleted, and each delete carries the UID and version of what was looked at.
+//!
+//! A child that the cache does not show is made by an apply that the server refuses if there is one, so that nobody's object
+//! is written under its name, whatever the cache has missed; only then is it asked whose that one is.
 //!
 //! No state is needed to find children again. What is remembered in memory (`memory`) only saves requests.
 
