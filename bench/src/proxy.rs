@@ -32,7 +32,7 @@ pub struct Proxy {
     task: JoinHandle<()>,
 }
 
-/// How many requests, by method; a watch is a method of its own.
+/// How many requests, by method and what it is about: `PATCH deployments`, `PATCH foos/status`. A watch is a method of its own.
 type Counts = Arc<Mutex<BTreeMap<String, usize>>>;
 
 impl Proxy {
@@ -98,13 +98,29 @@ async fn pass(request: Request<Incoming>, client: &Client, counts: &Counts) -> R
     *counts
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
-        .entry(method.to_owned())
+        .entry(format!("{method} {}", subject(request.uri().path())))
         .or_default() += 1;
     answered(request, client).await.unwrap_or_else(|error| {
         let mut answer = Response::new(Body::from(format!("{error:#}").into_bytes()));
         *answer.status_mut() = StatusCode::BAD_GATEWAY;
         answer
     })
+}
+
+/// What a path is about: the kind and the part, without names. Paths that are about no kind are told as they are.
+fn subject(path: &str) -> String {
+    let parts: Vec<_> = path.trim_matches('/').split('/').collect();
+    let of_group = match parts[..] {
+        ["api", _, ref rest @ ..] | ["apis", _, _, ref rest @ ..] => rest,
+        _ => return path.to_owned(),
+    };
+    match *of_group {
+        ["namespaces", _, kind, _, part] | [kind, _, part] if kind != "namespaces" => {
+            format!("{kind}/{part}")
+        }
+        ["namespaces", _, kind, ..] | [kind, ..] => kind.to_owned(),
+        [] => path.to_owned(),
+    }
 }
 
 async fn answered(request: Request<Incoming>, client: &Client) -> anyhow::Result<Response<Body>> {
@@ -114,4 +130,29 @@ async fn answered(request: Request<Incoming>, client: &Client) -> anyhow::Result
     let body = body.collect().await?.to_bytes();
     let request = Request::from_parts(head, Body::from(body.to_vec()));
     Ok(client.send(request).await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::subject;
+
+    #[test]
+    fn a_path_is_about_a_kind_and_maybe_a_part_of_it() {
+        for (path, expected) in [
+            ("/api/v1/namespaces/default/events", "events"),
+            ("/apis/apps/v1/namespaces/default/deployments/web", "deployments"),
+            (
+                "/apis/samplecontroller.k8s.io/v1alpha1/namespaces/default/foos/a/status",
+                "foos/status",
+            ),
+            ("/apis/apps/v1/deployments", "deployments"),
+            ("/api/v1/nodes/a/status", "nodes/status"),
+            ("/api/v1/namespaces/default", "namespaces"),
+            ("/api/v1/namespaces", "namespaces"),
+            ("/version", "/version"),
+            ("/api/v1", "/api/v1"),
+        ] {
+            assert_eq!(subject(path), expected, "{path}");
+        }
+    }
 }

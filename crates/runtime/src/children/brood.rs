@@ -71,8 +71,9 @@ impl<K: Cacheable + Resource<DynamicType: Send + Sync>> Brood for Offspring<K> {
 }
 
 impl<K: Cacheable> Parent<'_, K> {
-    /// Deletes the children that are no longer wanted.
-    pub(super) async fn prune(&self, wanted: &[Identity]) -> Result<(), Error> {
+    /// Deletes the children that are no longer wanted. The answer says how many.
+    pub(super) async fn prune(&self, wanted: &[Identity]) -> Result<usize, Error> {
+        let mut deleted = 0;
         let World { listers, writer, .. } = &*self.ctx.world;
         let uid = self.object.meta().uid.as_deref().unwrap_or_default();
         for brood in &listers.broods {
@@ -95,8 +96,9 @@ impl<K: Cacheable> Parent<'_, K> {
                 });
                 writer.of(brood.resource()).delete_with(&unwanted, &how).await?;
                 self.memory.lock().pruned(&self.key, &kind.kind, &key);
+                deleted += 1;
             }
         }
-        Ok(())
+        Ok(deleted)
     }
 }

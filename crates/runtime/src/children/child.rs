@@ -7,7 +7,7 @@ use kube::{
     core::{ApiResource, DynamicObject, Request, TypeMeta},
 };
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use windlass_cache::{Cacheable, KindName, ObjectKey, is_cluster_scoped};
 
 use super::{
@@ -21,7 +21,7 @@ use crate::{
     listers::Listers,
     names::is_path_segment,
     reconcile::World,
-    writer::{Applied, Apply, Writer},
+    writer::{Apply, Writer},
 };
 
 /// The label that says which controller made a child, beside the owner reference that says for whom.
@@ -52,6 +52,14 @@ impl Identity {
 pub(super) fn is_controlled_by(meta: &ObjectMeta, owner_uid: &str) -> bool {
     let mut owners = meta.owner_references.iter().flatten();
     owners.any(|owner| owner.controller == Some(true) && owner.uid == owner_uid)
+}
+
+/// What had to be done about a child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Did {
+    Nothing,
+    Applied,
+    Created,
 }
 
 /// A child, its type forgotten.
@@ -123,8 +131,8 @@ impl Child {
 }
 
 impl<K: Cacheable + Resource<DynamicType: Clone + Send + Sync> + Serialize> Parent<'_, K> {
-    /// Makes one child what it should be, with at most one write. The answer says which object it is.
-    pub(super) async fn ensure(&self, child: Child) -> Result<Identity, Error> {
+    /// Makes one child what it should be, with at most one write. The answer says which object it is, and what was done.
+    pub(super) async fn ensure(&self, child: Child) -> Result<(Identity, Did), Error> {
         let wanted = self.wanted(&child)?;
         let (kind, key) = (&child.kind, ObjectKey::of(&wanted));
         let identity = Identity {
@@ -133,54 +141,59 @@ impl<K: Cacheable + Resource<DynamicType: Clone + Send + Sync> + Serialize> Pare
         };
         let uid = self.object.meta().uid.as_deref().unwrap_or_default();
         let World { listers, writer, .. } = &*self.ctx.world;
+        let body = serde_json::to_value(&wanted)?;
+        let remember = |there: Value| {
+            let deed = Deed {
+                wanted: fingerprint(&body),
+                there: fingerprint(&content(there)),
+            };
+            self.memory.lock().applied(&self.key, &kind.kind, &key, deed);
+        };
         let mut there = (child.cached)(&key, listers)?;
-        if there.is_none() {
-            // The cache may be behind, or see a part of the kind only, and an apply does not ask whose the object is.
+        if there.is_none() && self.memory.lock().has(&self.key, &kind.kind, &key) {
+            // It is gone, or not among what the cache is told of.
             there = child.live(&key, writer).await?;
         }
         let writer = writer.of(child.resource.clone());
-        let body = serde_json::to_value(&wanted)?;
-        let applied = match there {
-            Some(there) if !is_controlled_by(&there.meta, uid) => return Err(self.exists(identity)),
-            // It comes anew when it is gone, and its going is told.
-            Some(there) if there.meta.deletion_timestamp.is_some() => return Ok(identity),
-            Some(there) if self.is_as_wanted(&identity, &body, &there.body) => return Ok(identity),
-            Some(there) => {
-                let mut wanted = wanted;
-                // Not to another object that has taken its name since.
-                wanted.metadata.uid = there.meta.uid;
-                let applied = writer
-                    .apply_with(&wanted, Apply::default().force().same_object())
-                    .await?;
-                tracing::info!(kind = kind.kind, child = %key, "applied a child");
-                applied
-            }
-            // Without force: what somebody else made in this moment is not overwritten.
-            None => match writer.create_or_apply(&wanted, Apply::default()).await? {
-                Applied::Existed(made) if self.is_others(&made.metadata) => {
-                    // Applying nothing gives up all fields.
-                    let mut nothing = wanted;
-                    nothing.data = json!({});
-                    nothing.metadata = ObjectMeta {
-                        name: nothing.metadata.name,
-                        namespace: nothing.metadata.namespace,
-                        ..ObjectMeta::default()
-                    };
-                    writer.apply(&nothing).await?;
-                    return Err(self.exists(identity));
-                }
-                made => {
+        let mut is_unseen = false;
+        let there = match there {
+            Some(there) => there,
+            None => match writer.apply_with(&wanted, Apply::default().new_object()).await {
+                Ok(made) => {
                     tracing::info!(kind = kind.kind, child = %key, "created a child");
-                    made.into_object()
+                    remember((child.view)(&made)?);
+                    return Ok((identity, Did::Created));
                 }
+                // There is one, of which the cache has not told: now it matters whose.
+                Err(taken) if taken.is_conflict() => {
+                    is_unseen = true;
+                    child.live(&key, self.ctx.writer()).await?.ok_or(taken)?
+                }
+                Err(error) => return Err(error.into()),
             },
         };
-        let deed = Deed {
-            wanted: fingerprint(&body),
-            there: fingerprint(&content((child.view)(&applied)?)),
-        };
-        self.memory.lock().applied(&self.key, &kind.kind, &key, deed);
-        Ok(identity)
+        if !is_controlled_by(&there.meta, uid) {
+            return Err(self.exists(identity));
+        }
+        // It comes anew when it is gone, and its going is told.
+        if there.meta.deletion_timestamp.is_some() {
+            return Ok((identity, Did::Nothing));
+        }
+        if self.is_as_wanted(&identity, &body, &there.body) {
+            if is_unseen {
+                remember(there.body);
+            }
+            return Ok((identity, Did::Nothing));
+        }
+        let mut changed = wanted;
+        // Not to another object that has taken its name since.
+        changed.metadata.uid = there.meta.uid;
+        let applied = writer
+            .apply_with(&changed, Apply::default().force().same_object())
+            .await?;
+        tracing::info!(kind = kind.kind, child = %key, "applied a child");
+        remember((child.view)(&applied)?);
+        Ok((identity, Did::Applied))
     }
 
     /// What to apply: what the author says, in its place, with the marks of a child.
@@ -256,16 +269,6 @@ impl<K: Cacheable + Resource<DynamicType: Clone + Send + Sync> + Serialize> Pare
         };
         let Identity { kind, key } = identity;
         self.memory.lock().is_applied(&self.key, &kind.kind, key, deed)
-    }
-
-    /// Whether anybody else has a part in the object, apart from its status.
-    fn is_others(&self, meta: &ObjectMeta) -> bool {
-        let ours = self.ctx.world.writer.field_manager();
-        let mut managers = meta.managed_fields.iter().flatten();
-        managers.any(|entry| {
-            let of_status = entry.subresource.as_deref().is_some_and(|part| !part.is_empty());
-            !of_status && entry.manager.as_deref() != Some(ours)
-        })
     }
 
     fn exists(&self, child: Identity) -> Error {

@@ -103,7 +103,8 @@ impl Desired {
     }
 
     /// The status that the object should have, all of it as far as this controller is concerned. Written to the `status`
-    /// subresource if it differs from what is there. Default: it is left alone.
+    /// subresource if it differs from what is there. When a child had to be made, what was said of the status was said
+    /// without it: nothing is written, and the function is called again at once. Default: it is left alone.
     pub fn status(mut self, status: impl Serialize) -> Self {
         self.status = Some(serde_json::to_value(status));
         self
@@ -122,7 +123,8 @@ impl Desired {
         self
     }
 
-    /// Records this event about the object once everything is as it should be, for example `Synced`. Default: none.
+    /// Records this event about the object once everything is as it should be, for example `Synced`: each time that the
+    /// object has changed or something was done for it, and not for what the controller's own writes lead to. Default: none.
     pub fn event(mut self, reason: impl Into<String>, message: impl Into<String>) -> Self {
         self.event = Some((reason.into(), message.into()));
         self

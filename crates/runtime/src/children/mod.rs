@@ -3,7 +3,7 @@
 //! ```text
 //!   object ──► Declarative::desired ──► Desired { children, status }
 //!                                           │
-//!            apply what differs ◄── compare ┤        (child)
+//!            apply what differs ◄── compare ┤        (child; one that was made: ask again, then the status)
 //!            delete what is not wanted ◄────┤        (brood)
 //!            write the status if it differs ┘        (status)
 //!            tell people what they must put right    (tell)
@@ -12,6 +12,9 @@
 //! What is a child of an object is known by two marks on it, never by its name or shape: an owner reference with the
 //! object's UID that says *controller*, and the label [`CONTROLLER`] with the controller's name. Only what has the first
 //! is written, only what has both is deleted, and each delete carries the UID and version of what was looked at.
+//!
+//! A child that the cache does not show is made by an apply that the server refuses if there is one, so that nobody's object
+//! is written under its name, whatever the cache has missed; only then is it asked whose that one is.
 //!
 //! No state is needed to find children again. What is remembered in memory (`memory`) only saves requests.
 
@@ -24,7 +27,7 @@ mod memory;
 mod status;
 mod tell;
 
-use std::{future::Future, sync::Arc};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use kube::{
     Resource,
@@ -35,6 +38,7 @@ use serde::Serialize;
 use serde_json::Value;
 use windlass_cache::{Cacheable, ObjectKey};
 
+use self::child::Did;
 pub(crate) use self::{
     brood::{Brood, Offspring},
     memory::Memory,
@@ -167,7 +171,7 @@ impl Context {
         let kind = K::DynamicType::default();
         let parent = Parent::new(object, &kind, self);
         parent
-            .bring_about(desired)
+            .bring_about(desired, Thought::Once)
             .await
             .inspect_err(|error| parent.tell(error))
     }
@@ -193,7 +197,7 @@ where
         let parent = Parent::new(&*object, &self.kind, &ctx);
         let brought_about = async {
             let desired = self.declarative.desired(Arc::clone(&object), ctx.clone()).await?;
-            parent.bring_about(desired).await
+            parent.bring_about(desired, Thought::Again).await
         };
         brought_about.await.inspect_err(|error| parent.tell(error))
     }
@@ -218,6 +222,15 @@ impl<K: Resource, D> Declaring<K, D> {
     }
 }
 
+/// What may become of a status that was thought of before there were children to see.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Thought {
+    /// It is written.
+    Once,
+    /// It is not: the author is asked again at once, and sees them. Often more has become of them by then.
+    Again,
+}
+
 /// The object's metadata alone, to write with: nothing here needs to know its type.
 fn bare<K: Resource>(object: &K) -> DynamicObject {
     DynamicObject {
@@ -231,12 +244,15 @@ impl<K> Parent<'_, K>
 where
     K: Cacheable + Resource<DynamicType: Clone + Send + Sync> + Serialize,
 {
-    async fn bring_about(&self, desired: Desired) -> Result<Action, Error> {
+    async fn bring_about(&self, desired: Desired, thought: Thought) -> Result<Action, Error> {
         let mut wanted = Vec::new();
-        let mut failed = None;
+        let (mut did, mut failed) = (Did::Nothing, None);
         for child in desired.children {
             match self.ensure(child).await {
-                Ok(identity) => wanted.push(identity),
+                Ok((identity, done)) => {
+                    wanted.push(identity);
+                    did = did.max(done);
+                }
                 // The others are independent of it.
                 Err(error) => {
                     tracing::warn!(%error, "a child is not as it should be");
@@ -248,9 +264,22 @@ where
             return Err(error);
         }
         // Last, so that what takes its place is there before something goes.
-        self.prune(&wanted).await?;
-        self.write_status(desired.status, desired.conditions).await?;
-        if let Some((reason, message)) = desired.event {
+        let deleted = self.prune(&wanted).await?;
+        let has_status = desired.status.is_some() || !desired.conditions.is_empty();
+        // Where there is no next time, what was thought is better than nothing.
+        let comes_again = thought == Thought::Again && !self.ctx.is_stopping();
+        if did == Did::Created && has_status && comes_again && self.memory.lock().put_off(&self.key) {
+            return Ok(desired.action.sooner(Some(Duration::ZERO)));
+        }
+        let written = self.write_status(desired.status, desired.conditions).await?;
+        self.memory.lock().caught_up(&self.key);
+        let did_something = did != Did::Nothing || deleted > 0 || written.is_some();
+        let version = written
+            .as_deref()
+            .or(self.object.meta().resource_version.as_deref());
+        if let Some((reason, message)) = desired.event
+            && (self.memory.lock().tells(&self.key, version) || did_something)
+        {
             let about = self.object.object_ref(self.kind);
             self.ctx.recorder().normal(&about, &reason, message);
         }

@@ -19,7 +19,7 @@ use crate::{
 };
 
 impl<K: Cacheable + Serialize> Parent<'_, K> {
-    /// Applies the status, unless it is there already.
+    /// Applies the status, unless it is there already. The answer is the object's version if it was written.
     ///
     /// Whether a field that is no longer said must go is known only to the server, so a status that is there and says more
     /// is applied once, and not again while neither side changes.
@@ -27,9 +27,9 @@ impl<K: Cacheable + Serialize> Parent<'_, K> {
         &self,
         wanted: Option<Result<Value, serde_json::Error>>,
         findings: Vec<Finding>,
-    ) -> Result<(), Error> {
+    ) -> Result<Option<String>, Error> {
         if wanted.is_none() && findings.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
         let mut wanted = wanted.unwrap_or_else(|| Ok(json!({}))).map_err(|cause| {
             let what = format!("the status of {}", self.key);
@@ -46,7 +46,7 @@ impl<K: Cacheable + Serialize> Parent<'_, K> {
         };
         let is_there = covers(&there, &wanted) && covers(&wanted, &there);
         if is_there || self.memory.lock().status(&self.key) == Some(deed) {
-            return Ok(());
+            return Ok(None);
         }
         let resource = ApiResource::erase::<K>(self.kind);
         let body = DynamicObject {
@@ -56,12 +56,13 @@ impl<K: Cacheable + Serialize> Parent<'_, K> {
         };
         let written = self.ctx.world.writer.of(resource).apply_status(&body).await?;
         // As the type sees it, which is how it is compared.
+        let version = written.metadata.resource_version.clone();
         let written: K = serde_json::from_value(serde_json::to_value(written)?)?;
         let there = fingerprint(&serde_json::to_value(written)?["status"]);
         self.memory
             .lock()
             .status_written(&self.key, Deed { there, ..deed });
-        Ok(())
+        Ok(version)
     }
 
     /// What was found, as conditions; those that are there say since when. Others' are theirs, whatever they look like.

@@ -18,6 +18,9 @@ const OF_THE_SERVER: [&str; 8] = [
     "uid",
 ];
 
+/// A version that no object has, nor ever will: servers count up from one.
+const NEVER: &str = "9223372036854775807";
+
 /// How to apply. Default: fields that somebody else owns with another value are a conflict, and whatever object has the
 /// name is meant.
 #[derive(Clone, Copy, Debug, Default)]
@@ -26,6 +29,7 @@ pub struct Apply {
     force: bool,
     same_object: bool,
     same_version: bool,
+    new_object: bool,
 }
 
 impl Apply {
@@ -46,6 +50,15 @@ impl Apply {
     /// need it, because it changes nothing that others own.
     pub fn same_version(mut self) -> Self {
         self.same_version = true;
+        self
+    }
+
+    /// Only if there is none: one that is there, whoever made it, is left as it is, and a [conflict](WriteError::is_conflict).
+    /// Excludes the other two. Default: one that is there gets what is applied.
+    ///
+    /// It is as atomic as a create, and what it makes can be applied to afterwards: the server notes the fields as applied.
+    pub fn new_object(mut self) -> Self {
+        self.new_object = true;
         self
     }
 }
@@ -136,6 +149,12 @@ fn strip(target: &Target, body: &mut Value, how: Apply) -> Result<(), WriteError
     let Some(metadata) = body.get_mut("metadata").and_then(Value::as_object_mut) else {
         return Err(target.refuse(Refusal::NoName));
     };
+    if how.new_object {
+        metadata.retain(|field, _| !OF_THE_SERVER.contains(&field.as_str()));
+        // A server that creates an object ignores its version, and refuses any change of another version.
+        metadata.insert("resourceVersion".to_owned(), NEVER.into());
+        return Ok(());
+    }
     if how.same_object && !metadata.contains_key("uid") {
         return Err(target.refuse(Refusal::NoUid));
     }

@@ -126,6 +126,7 @@ impl<D> Writer<D> {
     ///
     /// An object that is [applied](Self::apply) later is better applied from the start: the server keeps what was
     /// created and what was applied apart, and fields that are no longer applied stay if they were created.
+    /// [`Apply::new_object`] is as particular.
     pub async fn create<K: Writable<DynamicType = D>>(&self, object: &K) -> Result<K, WriteError> {
         let target = self.target("create", object);
         let path = target.collection()?;

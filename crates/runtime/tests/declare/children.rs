@@ -15,7 +15,10 @@ use serde_json::json;
 use tokio::sync::oneshot;
 use windlass_runtime::{CONTROLLER, Context, Controller, Desired, Error, Manager, Watch};
 
-use crate::world::{CHILD, World, config, create, one, parent, plan, server};
+use crate::{
+    wire::{Sent, recorded_on},
+    world::{CHILD, World, config, create, one, parent, plan, server},
+};
 
 #[tokio::test(start_paused = true)]
 async fn a_child_is_made_with_one_write_and_says_whose_it_is() {
@@ -190,4 +193,40 @@ async fn kinds_that_are_known_at_run_time_work_like_typed_ones() {
     );
     stop.send(()).expect("it runs");
     manager.await.expect("no panic").expect("no error");
+}
+
+/// Then the server is asked, and nothing is written that is there; nor by the next controller.
+#[tokio::test(start_paused = true)]
+async fn a_child_that_the_cache_is_not_told_of_is_made_once() {
+    let server = server();
+    let client = Client::new(server.clone(), "default");
+    create(&client, parent("web")).await;
+    let configs = Api::<ConfigMap>::namespaced(client.clone(), "default");
+    let mut before = None;
+    for round in ["first", "second"] {
+        let (noted, wire) = recorded_on(server.clone());
+        let controller = Controller::<Deployment>::new("sizes")
+            .watch(Watch::<ConfigMap>::new().labels("shown=yes").owned())
+            .declare(|_: Arc<Deployment>, _: Context| ready(Ok::<_, Error>(one(&Deployment::default()))));
+        let (stop, stopped) = oneshot::channel::<()>();
+        let manager = Manager::new(noted).controller(controller);
+        let manager = tokio::spawn(manager.run_until(async move { drop(stopped.await) }));
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let child = configs.get("child").await.expect("it is there");
+        assert_eq!(before.get_or_insert_with(|| child.clone()), &child);
+        wire.take();
+        let touch = Patch::Merge(json!({ "metadata": { "labels": { "touched": round } } }));
+        let parents = Api::<Deployment>::namespaced(client.clone(), "default");
+        let touched = parents.patch("web", &PatchParams::default(), &touch).await;
+        touched.expect("it is there");
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let lines: Vec<_> = wire.take().iter().map(Sent::line).collect();
+        assert_eq!(
+            lines,
+            [format!("GET {CHILD}")],
+            "it is looked at, and left as it is"
+        );
+        stop.send(()).expect("it runs");
+        manager.await.expect("no panic").expect("no error");
+    }
 }

@@ -2,10 +2,13 @@
 
 use std::{future::ready, sync::Arc, time::Duration};
 
-use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service};
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{ConfigMap, Service},
+};
 use kube::{
     Api, Client,
-    api::{Patch, PatchParams},
+    api::{DeleteParams, Patch, PatchParams},
 };
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -14,7 +17,7 @@ use windlass_runtime::{Context, Controller, Desired, Error, Finding, Manager};
 
 use crate::{
     wire::recorded_on,
-    world::{World, create, one, plan, server},
+    world::{CHILD, World, config, create, one, plan, server},
 };
 
 fn replicas(count: i32) -> Value {
@@ -150,4 +153,73 @@ async fn an_event_is_recorded_once_all_is_as_it_should_be() {
         Some("sizes")
     );
     world.stop().await;
+}
+
+/// Everything that a new object costs: no look, no status that is wrong at once, no word about echoes.
+#[tokio::test(start_paused = true)]
+async fn a_new_object_costs_a_child_a_status_and_an_event() {
+    let server = server();
+    let (client, (noted, wire)) = (Client::new(server.clone(), "default"), recorded_on(server));
+    let controller = Controller::<Service>::new("sizes").owns::<ConfigMap>().declare(
+        |_: Arc<Service>, ctx: Context| async move {
+            let finding = match ctx.get::<ConfigMap>("child")? {
+                Some(_) => Finding::yes("Seen", "ItIsThere"),
+                None => Finding::no("Seen", "ItIsNot"),
+            };
+            let desired = Desired::new().child(config("child", &[("a", "1")]));
+            Ok::<_, Error>(desired.condition(finding).event("Synced", "all is there"))
+        },
+    );
+    let service = json!({ "metadata": { "name": "web" }, "spec": { "ports": [{ "port": 80 }] } });
+    let service: Service = serde_json::from_value(service).expect("a service");
+    let (stop, stopped) = oneshot::channel::<()>();
+    let manager = Manager::new(noted).controller(controller);
+    let manager = tokio::spawn(manager.run_until(async move { drop(stopped.await) }));
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    wire.take();
+    create(&client, service).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let sent = || {
+        wire.take()
+            .into_iter()
+            .map(|sent| sent.line())
+            .collect::<Vec<_>>()
+    };
+    let status = "PATCH /api/v1/namespaces/default/services/web/status".to_owned();
+    let told = "POST /api/v1/namespaces/default/events".to_owned();
+    assert_eq!(sent(), [format!("PATCH {CHILD}"), status, told]);
+    let services = Api::<Service>::namespaced(client.clone(), "default");
+    let web = services.get("web").await.expect("it is there");
+    let conditions = web
+        .status
+        .and_then(|status| status.conditions)
+        .unwrap_or_default();
+    assert_eq!(conditions[0].reason, "ItIsThere");
+
+    // A child that goes is looked for before it is made anew; the status has not changed, and people are told.
+    let configs = Api::<ConfigMap>::namespaced(client, "default");
+    let params = DeleteParams::default();
+    configs.delete("child", &params).await.expect("it is there");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let lines = sent();
+    assert_eq!(lines[..2], [format!("GET {CHILD}"), format!("PATCH {CHILD}")]);
+    assert!(
+        lines.len() == 3 && lines[2].starts_with("PATCH") && lines[2].contains("/events/"),
+        "{lines:?}"
+    );
+
+    let touch = json!({ "metadata": { "annotations": { "touched": "yes" } } });
+    let patch = Patch::Merge(touch);
+    services
+        .patch("web", &PatchParams::default(), &patch)
+        .await
+        .expect("it is there");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let lines = sent();
+    assert!(
+        lines.len() == 1 && lines[0].contains("/events/"),
+        "each change is told: {lines:?}"
+    );
+    stop.send(()).expect("it runs");
+    manager.await.expect("no panic").expect("no error");
 }

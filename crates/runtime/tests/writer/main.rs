@@ -102,6 +102,34 @@ async fn writes_carry_the_field_manager_and_leave_the_servers_metadata_out_of_an
     );
 }
 
+/// As atomic as a create, and later applies take away what they do not say.
+#[tokio::test(start_paused = true)]
+async fn a_new_object_is_applied_once_and_what_is_there_is_left_as_it_is() {
+    let (client, wire) = recorded();
+    let (ours, theirs) = (
+        Writer::new(client.clone(), MANAGER),
+        Writer::new(client.clone(), "them"),
+    );
+    let new = Apply::default().new_object();
+    let mut wanted = config("a");
+    wanted.metadata.uid = Some("of an object that was read".to_owned());
+    let made = ours.apply_with(&wanted, new).await.expect("there was none");
+    assert_eq!(wire.one().line(), "PATCH /api/v1/namespaces/default/configmaps/a");
+    for writer in [&ours, &theirs] {
+        for how in [new, new.force()] {
+            let refused = writer
+                .apply_with(&config("a"), how)
+                .await
+                .expect_err("there is one");
+            assert!(refused.is_conflict(), "{refused}");
+            assert_eq!(live(&client, "a").await.as_ref(), Some(&made));
+        }
+    }
+    wanted.data = Some([("b".to_owned(), "2".to_owned())].into());
+    let changed = ours.apply(&wanted).await.expect("it is ours");
+    assert_eq!(json!(changed.data), json!({ "b": "2" }));
+}
+
 /// 172.
 #[tokio::test(start_paused = true)]
 async fn a_dry_run_is_answered_and_stores_nothing() {

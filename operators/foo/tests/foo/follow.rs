@@ -6,9 +6,9 @@ use windlass::{
     prelude::*,
 };
 use windlass_foo::Foo;
-use windlass_suite::Context as Case;
+use windlass_suite::{Context as Case, Sent};
 
-use crate::world::{World, image, spec};
+use crate::world::{QUIET, World, image, spec};
 
 /// 2, 3, 11: the Deployment is written once, then the status, under upstream's name.
 pub(crate) async fn a_new_foo_gets_one_deployment_and_one_status(case: Case) -> anyhow::Result<()> {
@@ -66,6 +66,41 @@ pub(crate) async fn a_new_foo_gets_one_deployment_and_one_status(case: Case) -> 
         world.writes_about(&["example", "web"]),
         ["patch deployments/web", "patch foos/example/status"]
     );
+    running.stop().await
+}
+
+/// Upstream needs as many, and looks at nothing, when it has its luck; and more whenever it hears an echo of its own writes.
+pub(crate) async fn a_foo_costs_no_more_requests_than_it_must(case: Case) -> anyhow::Result<()> {
+    let world = World::new(&case).await?;
+    let running = world.start();
+    world.settle().await?;
+    let sent = || {
+        let about = |sent: &Sent| match sent.resource() {
+            "events" => format!("{} an event", sent.access.verb),
+            _ => sent.to_string(),
+        };
+        world.wire().take(|_| true).iter().map(about).collect::<Vec<_>>()
+    };
+    sent();
+    world.create_foo("example", "web", Some(1)).await?;
+    world.synced("example").await?;
+    world.wire().quiet(QUIET).await;
+    let new = [
+        "patch deployments/web",
+        "patch foos/example/status",
+        "create an event",
+    ];
+    assert_eq!(sent(), new);
+    let status = json!({ "status": { "replicas": 1, "readyReplicas": 1, "availableReplicas": 1 } });
+    world.patch_status::<Deployment>("web", status).await?;
+    let available = |foo: &Foo| {
+        foo.status
+            .as_ref()
+            .is_some_and(|status| status.available_replicas == 1)
+    };
+    world.wait_for::<Foo>("example", available).await?;
+    world.wire().quiet(QUIET).await;
+    assert_eq!(sent(), ["patch foos/example/status", "patch an event"]);
     running.stop().await
 }
 

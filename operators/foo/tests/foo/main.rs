@@ -18,6 +18,7 @@ use windlass_suite::suite;
 
 suite!("foo", paused;
     follow::a_new_foo_gets_one_deployment_and_one_status,
+    follow::a_foo_costs_no_more_requests_than_it_must,
     follow::a_foo_in_sync_is_left_alone_by_a_restarted_controller,
     follow::a_foo_without_replicas_does_not_fight_for_them,
     follow::replicas_follow_the_foo,
@@ -32,6 +33,7 @@ suite!("foo", paused;
     names::a_name_that_cannot_be_is_told_and_not_asked_for_again_and_again,
     names::a_foo_that_asks_for_what_cannot_be_keeps_what_it_has,
     others::a_deployment_of_somebody_else_is_not_touched,
+    others::a_deployment_that_appears_in_the_last_moment_stays_theirs,
     others::two_foos_do_not_share_a_deployment,
     others::a_foo_does_not_inherit_from_its_namesake,
     others::what_happens_to_others_is_none_of_its_business,

@@ -1,30 +1,21 @@
 //! Deployments of others.
 
+use std::time::Duration;
+
 use serde_json::json;
 use windlass::{
     k8s_openapi::api::{apps::v1::Deployment, core::v1::Event},
     prelude::*,
 };
 use windlass_foo::Foo;
-use windlass_suite::Context as Case;
+use windlass_suite::{Context as Case, Sent};
 
 use crate::world::World;
 
 /// 6.
 pub(crate) async fn a_deployment_of_somebody_else_is_not_touched(case: Case) -> anyhow::Result<()> {
     let world = World::new(&case).await?;
-    let labels = json!({ "app": "nginx" });
-    let foreign: Deployment = from_value(json!({
-        "metadata": { "name": "web" },
-        "spec": {
-            "selector": { "matchLabels": labels },
-            "template": {
-                "metadata": { "labels": labels },
-                "spec": { "containers": [{ "name": "nginx", "image": "nginx:latest" }] },
-            },
-        },
-    }))?;
-    let foreign = world.create(foreign).await?;
+    let foreign = world.create(foreign()?).await?;
     world.wait_for::<Deployment>("web", |_| true).await?;
     let running = world.start();
     let foo = world.create_foo("example", "web", Some(5)).await?;
@@ -47,6 +38,32 @@ pub(crate) async fn a_deployment_of_somebody_else_is_not_touched(case: Case) -> 
     assert_eq!(world.writes_about(&["example", "web"]), [""; 0]);
     assert_eq!(world.get::<Deployment>("web").await?, foreign);
     assert_eq!(world.get::<Foo>("example").await?.status, None);
+
+    world.delete::<Deployment>("web").await?;
+    assert_succeeds(&world, &foo, &foreign).await?;
+    running.stop().await
+}
+
+/// 6: nor one that the controller could not see when it looked.
+pub(crate) async fn a_deployment_that_appears_in_the_last_moment_stays_theirs(
+    case: Case,
+) -> anyhow::Result<()> {
+    let world = World::new(&case).await?;
+    let makes = |sent: &Sent| sent.is_write() && sent.is_about("deployments", "web");
+    world.wire().delay(1, Duration::from_secs(2), makes);
+    let running = world.start();
+    let foo = world.create_foo("example", "web", Some(5)).await?;
+    world.wire().seen(makes).await?;
+    let foreign = world.create(foreign()?).await?;
+    let told = world.told(&foo, taken).await?;
+    assert_eq!(told.type_.as_deref(), Some("Warning"));
+    assert_eq!(world.get::<Deployment>("web").await?, foreign);
+    assert_eq!(world.get::<Foo>("example").await?.status, None);
+    assert_eq!(
+        world.writes_about(&["example", "web"]),
+        ["patch deployments/web"],
+        "and that was refused"
+    );
 
     world.delete::<Deployment>("web").await?;
     assert_succeeds(&world, &foo, &foreign).await?;
@@ -129,6 +146,21 @@ async fn assert_succeeds(world: &World, foo: &Foo, before: &Deployment) -> anyho
     let now = world.wait_for("web", is_another).await?;
     assert_eq!(Some(&now.owner_references()[0].uid), foo.metadata.uid.as_ref());
     Ok(())
+}
+
+/// It has much in common with one of a Foo.
+fn foreign() -> anyhow::Result<Deployment> {
+    let labels = json!({ "app": "nginx" });
+    Ok(from_value(json!({
+        "metadata": { "name": "web" },
+        "spec": {
+            "selector": { "matchLabels": labels },
+            "template": {
+                "metadata": { "labels": labels },
+                "spec": { "containers": [{ "name": "nginx", "image": "nginx:latest" }] },
+            },
+        },
+    }))?)
 }
 
 fn taken(event: &Event) -> bool {

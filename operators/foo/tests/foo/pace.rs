@@ -115,8 +115,10 @@ pub(crate) async fn what_runs_is_finished_before_it_stops(case: Case) -> anyhow:
     }
     // A controller that starts sees them all.
     world.wait_for::<Foo>("foo-7", |_| true).await?;
-    let running = world.start();
+    // So that both workers are in the middle when it is told to stop.
     let made = |sent: &Sent| sent.is_write() && sent.resource() == "deployments";
+    world.wire().delay(2, Duration::from_secs(1), made);
+    let running = world.start();
     world.wire().seen(made).await?;
     running.stop().await?;
     let begun: Vec<_> = world.wire().writes().into_iter().filter(made).collect();

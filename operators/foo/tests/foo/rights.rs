@@ -21,8 +21,12 @@ pub(crate) async fn the_roles_are_enough_and_nothing_in_them_is_idle(case: Case)
     world.synced("example").await?;
     let renamed = json!({ "spec": { "deploymentName": "renamed" } });
     world.patch::<Foo>("example", renamed).await?;
-    world.wait_for::<Deployment>("renamed", |_| true).await?;
+    let first = world.wait_for::<Deployment>("renamed", |_| true).await?;
     world.wait_gone::<Deployment>("web").await?;
+    world.settle().await?;
+    world.delete::<Deployment>("renamed").await?;
+    let is_another = |now: &Deployment| now.metadata.uid != first.metadata.uid;
+    world.wait_for("renamed", is_another).await?;
     world.settle().await?;
     running.stop().await?;
     assert_eq!(rights.refused(), [""; 0]);
