@@ -5,6 +5,7 @@
 
 use std::{
     collections::BTreeMap,
+    num::NonZeroUsize,
     process::{Command, Stdio},
     time::Instant,
 };
@@ -40,16 +41,24 @@ pub struct Line {
     pub unit: Unit,
 }
 
-/// How much is measured.
-#[derive(Clone, Debug)]
+/// How much is measured: the flags of every program that measures.
+#[derive(Clone, Debug, clap::Args)]
 pub struct Plan {
-    /// How often each case. Odd, so that there is a median.
-    pub rounds: usize,
-    /// Only cases whose title has this in it; everything if it is empty.
+    /// How often each case is measured; an odd number has a median
+    #[arg(long, default_value = "5")]
+    pub rounds: NonZeroUsize,
+
+    /// Only the cases with this in their titles
+    #[arg(long, default_value = "", hide_default_value = true)]
     pub only: String,
 }
 
 impl Plan {
+    /// The rounds, from the first one on.
+    pub fn rounds(&self) -> std::ops::Range<usize> {
+        0..self.rounds.get()
+    }
+
     /// Whether a case is measured.
     pub fn wants(&self, title: &str) -> bool {
         title.contains(&self.only)
@@ -66,7 +75,7 @@ pub fn compare(
 ) -> anyhow::Result<()> {
     for case in cases.iter().filter(|case| plan.wants(case.title)) {
         let began = Instant::now();
-        for _ in 0..plan.rounds {
+        for _ in plan.rounds() {
             for contender in case.contenders {
                 let Some(mut command) = command(case, contender)? else {
                     continue;

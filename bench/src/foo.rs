@@ -114,7 +114,7 @@ async fn compare(
     contenders: &[&'static str],
 ) -> anyhow::Result<()> {
     let stage = Stage::set(cluster).await?;
-    for round in 0..plan.rounds {
+    for round in plan.rounds() {
         for contender in contenders {
             if *contender == SHIPPED && round > 0 {
                 continue;

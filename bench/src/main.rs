@@ -23,7 +23,7 @@ mod server_apart;
 
 use std::{alloc::System, fs, path::PathBuf};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, bail};
 use clap::{Parser, ValueEnum};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 use windlass_bench::{
@@ -44,13 +44,8 @@ struct Arguments {
     /// What to measure; nothing: everything
     subjects: Vec<Subject>,
 
-    /// How often each case is measured; an odd number has a median
-    #[arg(long, default_value_t = 5)]
-    rounds: usize,
-
-    /// Only the cases with this in their titles
-    #[arg(long, default_value = "", hide_default_value = true)]
-    only: String,
+    #[command(flatten)]
+    plan: Plan,
 
     /// Writes all figures of all rounds, and the machine's, to this file
     #[arg(long, value_name = "FILE")]
@@ -103,7 +98,6 @@ fn measure_one(arguments: &[&str]) -> anyhow::Result<()> {
 }
 
 fn bench(arguments: &Arguments) -> anyhow::Result<()> {
-    ensure!(arguments.rounds > 0, "at least one round");
     let run = match &arguments.from {
         Some(file) => serde_json::from_slice(&fs::read(file).with_context(|| file.display().to_string())?)
             .with_context(|| format!("{} is not what --json writes", file.display()))?,
@@ -124,10 +118,7 @@ fn bench(arguments: &Arguments) -> anyhow::Result<()> {
 }
 
 fn measure_all(arguments: &Arguments) -> anyhow::Result<Run> {
-    let plan = Plan {
-        rounds: arguments.rounds,
-        only: arguments.only.clone(),
-    };
+    let plan = &arguments.plan;
     let machine = Machine::here();
     println!("{}", machine.line());
     let mut reports: Vec<Report> = Vec::new();
@@ -136,12 +127,12 @@ fn measure_all(arguments: &Arguments) -> anyhow::Result<Run> {
             continue;
         }
         let report = match subject {
-            Subject::Queue => queue::bench(&plan),
-            Subject::Cache => cache::bench(&plan),
-            Subject::Reconcile => reconcile::bench(&plan),
-            Subject::Server => server_apart::bench(&plan),
-            Subject::Foo => foo::bench(&plan),
-            Subject::Access => access::bench(&plan),
+            Subject::Queue => queue::bench(plan),
+            Subject::Cache => cache::bench(plan),
+            Subject::Reconcile => reconcile::bench(plan),
+            Subject::Server => server_apart::bench(plan),
+            Subject::Foo => foo::bench(plan),
+            Subject::Access => access::bench(plan),
         }?;
         println!("\n## {}\n\n{}", report.subject, report.table());
         reports.push(report);

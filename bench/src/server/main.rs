@@ -27,6 +27,7 @@ use anyhow::Context;
 use clap::Parser;
 use tokio::runtime::Runtime;
 use windlass_bench::{
+    cases::Plan,
     report::{Report, Unit, figure},
     serve,
 };
@@ -43,17 +44,12 @@ const MANY: usize = 4_000;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Measures the embedded API server beside kube-apiserver and etcd.
+/// Measures the embedded API server beside kube-apiserver and etcd: starts, creates, updates, gets, applies, lists and events.
 #[derive(Parser)]
 #[command(name = "windlass-bench-server")]
 struct Arguments {
-    /// How often each case is measured; an odd number has a median
-    #[arg(long, default_value_t = 5)]
-    rounds: usize,
-
-    /// Only the groups with this in one of their titles: starts, creates, updates, gets, applies, lists or events
-    #[arg(long, default_value = "", hide_default_value = true)]
-    only: String,
+    #[command(flatten)]
+    plan: Plan,
 
     /// Writes the figures to this file instead of printing a table
     #[arg(long, value_name = "FILE")]
@@ -66,7 +62,9 @@ fn main() -> anyhow::Result<()> {
     }
     let arguments = Arguments::parse();
     // Several connections per server are the client's and the servers' work alike.
-    let report = Runtime::new().context("a runtime")?.block_on(bench(&arguments))?;
+    let report = Runtime::new()
+        .context("a runtime")?
+        .block_on(bench(&arguments.plan))?;
     match &arguments.json {
         Some(file) => fs::write(file, serde_json::to_string(&report)?)?,
         None => println!("{}", report.table()),
@@ -74,9 +72,9 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn bench(Arguments { rounds, only, .. }: &Arguments) -> anyhow::Result<Report> {
-    let wants = |titles: &[&str]| titles.iter().any(|title| title.contains(&**only));
-    let rounds = *rounds;
+async fn bench(plan: &Plan) -> anyhow::Result<Report> {
+    let wants = |titles: &[&str]| titles.iter().any(|title| plan.wants(title));
+    let rounds = plan.rounds.get();
     let mut report = Report::new("server", contenders::RIVAL);
     if wants(&["starts"]) {
         starts(rounds, &mut report).await?;
