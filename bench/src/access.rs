@@ -64,7 +64,7 @@ pub(crate) fn bench(plan: &Plan) -> anyhow::Result<Report> {
     ];
     let mut report = Report::new("access", OPEN);
     for (title, contenders) in cases.iter().filter(|(title, _)| plan.wants(title)) {
-        for _ in 0..plan.rounds {
+        for _ in plan.rounds() {
             for (name, measure) in contenders {
                 let figures = measure();
                 for Line { what, key, unit } in LINES {

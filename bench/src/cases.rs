@@ -5,6 +5,7 @@
 
 use std::{
     collections::BTreeMap,
+    num::NonZeroUsize,
     process::{Command, Stdio},
     time::Instant,
 };
@@ -44,8 +45,8 @@ pub struct Line {
 #[derive(Clone, Debug, clap::Args)]
 pub struct Plan {
     /// How often each case is measured; an odd number has a median
-    #[arg(long, default_value_t = 5)]
-    pub rounds: usize,
+    #[arg(long, default_value = "5")]
+    pub rounds: NonZeroUsize,
 
     /// Only the cases with this in their titles; several times: with one of these
     #[arg(long, value_name = "TEXT")]
@@ -53,6 +54,11 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// The rounds, from the first one on.
+    pub fn rounds(&self) -> std::ops::Range<usize> {
+        0..self.rounds.get()
+    }
+
     /// Whether a case is measured.
     pub fn wants(&self, title: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|part| title.contains(&**part))
@@ -69,7 +75,7 @@ pub fn compare(
 ) -> anyhow::Result<()> {
     for case in cases.iter().filter(|case| plan.wants(case.title)) {
         let began = Instant::now();
-        for _ in 0..plan.rounds {
+        for _ in plan.rounds() {
             for contender in case.contenders {
                 let Some(mut command) = command(case, contender)? else {
                     continue;

@@ -65,7 +65,7 @@ pub(crate) fn bench(plan: &Plan) -> anyhow::Result<Report> {
             Comparison {
                 title: "1,000 Foos on the embedded server",
                 foos: 1_000,
-                rounds: plan.rounds,
+                rounds: plan.rounds.get(),
                 contenders: &[OURS, RIVAL],
             },
             Comparison {

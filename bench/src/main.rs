@@ -28,7 +28,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, bail};
 use clap::{Parser, ValueEnum};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 use windlass_bench::{
@@ -104,7 +104,6 @@ fn measure_one(arguments: &[&str]) -> anyhow::Result<()> {
 
 fn bench(arguments: &Arguments) -> anyhow::Result<()> {
     let plan = &arguments.plan;
-    ensure!(plan.rounds > 0, "at least one round");
     let run = match &arguments.from {
         Some(file) => read(file, plan)?,
         None => measure_all(arguments)?,

@@ -74,7 +74,7 @@ fn main() -> anyhow::Result<()> {
 
 /// A group is measured whole, for what is created is what is listed; it is wanted by one of its words.
 async fn bench(plan: &Plan) -> anyhow::Result<Report> {
-    let rounds = plan.rounds;
+    let rounds = plan.rounds.get();
     let named = |title: &&str| plan.wants(title) || plan.only.iter().any(|part| part.contains(*title));
     let wants = |titles: &[&str]| titles.iter().any(named);
     let mut report = Report::new("server", contenders::RIVAL);

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use crate::{
     object::Object,
     registry::Resource,
+    rules::MIRROR,
     status::Status,
     storage::{Entry, Key},
     verbs::Api,
@@ -99,7 +100,15 @@ impl Api {
     }
 
     /// A pod runs as a service account that exists, and has its token mounted.
+    /// A kubelet's mirror of its own pod has none, and stays as it is: the kubelet would take another for wrong.
     fn admit_service_account(&self, resource: &Resource, pod: &mut Object) -> Result<(), Status> {
+        if pod.tree()["metadata"]["annotations"].get(MIRROR).is_some() {
+            if pod.text_at("spec.serviceAccountName").is_empty() {
+                return Ok(());
+            }
+            let why = "a mirror pod may not reference service accounts";
+            return Err(Status::forbidden(resource, shown_name(pod), why));
+        }
         let namespace = pod.namespace().to_owned();
         let name = match pod.text_at("spec.serviceAccountName") {
             empty if empty.is_empty() => "default".to_owned(),

@@ -37,6 +37,7 @@
 //! A [`World`] is a case's namespace with a [`Wire`] on which controllers work: it notes what they send, refuses what a
 //! test wants to see fail, and breaks at the n-th request. [`at_every_request`] tells a [`Story`] with a death at each of
 //! them. [`Shipped`] gives the controllers exactly the rights of a manifest, and says which of them nobody used.
+//! A [`Log`] is what all of them have logged.
 //!
 //! The [`Suite`] owns the clusters and the runtime that their clients live on; cases borrow them for as long as they run.
 //! This crate does not know what any suite is about.
@@ -44,6 +45,7 @@
 mod context;
 mod crash;
 mod line;
+mod log;
 mod program;
 mod role;
 mod running;
@@ -60,6 +62,7 @@ use std::time::Duration;
 pub use context::Context;
 pub use crash::{Story, Told, at_every_request, at_requests};
 pub use line::Line;
+pub use log::Log;
 pub use program::{output, program};
 pub use role::Shipped;
 pub use running::Running;

@@ -24,6 +24,7 @@ mod services;
 mod status;
 mod storage;
 
+pub(crate) use pods::MIRROR;
 use serde_json::Value;
 
 use self::findings::Findings;
@@ -87,6 +88,10 @@ pub(crate) fn check_status(
     if kind == ("certificates.k8s.io", "CertificateSigningRequest") {
         certificates::check_status(part, object.tree(), old.tree(), &mut findings);
     } else if !resource.custom {
+        if kind == ("", "Pod") {
+            // A pod's status is written with its metadata.
+            pods::check_annotation_changes(object.tree(), old.tree(), &mut findings);
+        }
         status::check(kind, object.tree(), &mut findings);
     }
     findings.into_errors()

@@ -33,8 +33,14 @@ pub(crate) struct Look {
 /// From this size on there is room for a log beside everything else.
 const WIDE: (u16, u16) = (120, 30);
 
-/// How wide the column of controllers' names is, at least and at most.
-const NAME: (u16, u16) = (9, 16);
+/// A controller's name is not shortened to less than this.
+const NAME: usize = 9;
+
+/// How a reconcile ended and how long it took; of what is not so wide nothing could be read.
+const LAST: usize = "requeued <1 ms".len();
+
+/// So many per cent of a wide screen are for the table of controllers, if it needs them.
+const TABLE: (u16, u16) = (45, 55);
 
 /// How long the bar of claims is.
 const BAR: usize = 20;
@@ -56,8 +62,10 @@ pub(crate) fn draw(frame: &mut Frame, model: &Model, look: Look) {
         look.log(frame, bottom, model);
         return;
     }
+    let percent = |percent: u16| frame.area().width.saturating_mul(percent) / 100;
+    let needed = lines(Columns::of(&model.controllers).needed());
     let [left, _, right] = Layout::horizontal([
-        Constraint::Percentage(45),
+        Constraint::Length(needed.clamp(percent(TABLE.0), percent(TABLE.1))),
         Constraint::Length(2),
         Constraint::Fill(1),
     ])
@@ -121,37 +129,26 @@ impl Look {
     }
 
     fn controllers(self, frame: &mut Frame, area: Rect, model: &Model) {
-        let right = |text: &'static str| Cell::from(Text::from(text).right_aligned());
-        let head = Row::new([
-            Cell::from(" NAME"),
-            Cell::from("STATE"),
-            right("QUEUE"),
-            right("RATE"),
-            right("DONE"),
-            right("FAILING"),
-            Cell::from("LAST"),
-        ])
-        .style(faint());
-        let rows = model.controllers.iter().map(|row| self.controller(row));
-        let names = model.controllers.iter().map(|row| lines(row.name.len()));
-        let widths = [
-            Constraint::Length(1 + names.max().unwrap_or(0).clamp(NAME.0, NAME.1)),
-            Constraint::Length(8),
-            Constraint::Length(5),
-            Constraint::Length(6),
-            Constraint::Length(6),
-            Constraint::Length(7),
-            Constraint::Min(10),
-        ];
+        let columns = Columns::of(&model.controllers).within(area.width.into());
+        let mut head = vec![Cell::from(format!(" {}", HEADS[0])), Cell::from(HEADS[1])];
+        head.extend(HEADS[2..].iter().map(|head| right(*head)));
+        let mut widths = columns
+            .widths
+            .map(|width| Constraint::Length(lines(width)))
+            .to_vec();
+        if columns.last > 0 {
+            head.push(Cell::from("LAST"));
+            widths.push(Constraint::Fill(1));
+        }
+        let rows = model.controllers.iter().map(|row| self.controller(row, &columns));
         let table = Table::new(rows, widths)
-            .header(head)
+            .header(Row::new(head).style(faint()))
             .column_spacing(1)
             .block(self.block("Controllers"));
         frame.render_widget(table, area);
     }
 
-    fn controller(self, row: &ControllerRow) -> Row<'_> {
-        let right = |text: String| Cell::from(Text::from(text).right_aligned());
+    fn controller<'a>(self, row: &'a ControllerRow, columns: &Columns) -> Row<'a> {
         let state = match row.state {
             "running" => self.colour(Color::Green),
             _ => self.colour(Color::Yellow),
@@ -160,27 +157,31 @@ impl Look {
             0 => Style::new(),
             _ => self.bold(Color::Red),
         };
-        let last = row.last.as_ref().map_or_else(Line::default, |last| {
+        let [name, said, queue, rate, done, failed] = cells(row);
+        let name = self.cut_inside(&name, columns.widths[0] - 1);
+        let mut cells = vec![
+            Cell::from(format!(" {name}")).style(self.bold(Color::Reset)),
+            Cell::from(said).style(state),
+            right(queue),
+            right(rate),
+            right(done),
+            right(failed).style(failing),
+        ];
+        if let Some(last) = row.last.as_ref().filter(|_| columns.last > 0) {
             let style = if last.well {
                 self.colour(Color::Green)
             } else {
                 self.bold(Color::Red)
             };
-            Line::from_iter([
+            let took = format!(" {:<5} ", short(last.took));
+            let used = last.outcome.chars().count() + took.len();
+            cells.push(Cell::from(Line::from_iter([
                 Span::styled(last.outcome.clone(), style),
-                Span::styled(format!(" {:<5} ", short(last.took)), faint()),
-                Span::raw(last.key.clone()),
-            ])
-        });
-        Row::new([
-            Cell::from(format!(" {}", row.name)).style(self.bold(Color::Reset)),
-            Cell::from(row.state).style(state),
-            right((row.queued + row.running).to_string()),
-            right(format!("{:.0}/s", row.rate)),
-            right(row.total.to_string()),
-            right(row.failing.to_string()).style(failing),
-            Cell::from(last),
-        ])
+                Span::styled(took, faint()),
+                Span::raw(self.cut(&last.key, columns.last.saturating_sub(used))),
+            ])));
+        }
+        Row::new(cells)
     }
 
     /// Nodes in columns, one after the other.
@@ -228,18 +229,27 @@ impl Look {
 
     fn claims(self, frame: &mut Frame, area: Rect, model: &Model) {
         let block = self.block("Claims, each checked against the API");
+        // Behind the mark.
+        let room = usize::from(area.width).saturating_sub(4);
         let lines = model.ledger.claims().iter().map(|claim| match &claim.verdict {
             Verdict::Open => Line::from_iter([
                 Span::styled(if self.unicode { " ·  " } else { " .  " }, faint()),
                 Span::styled(claim.text, faint()),
             ]),
-            Verdict::Held { after } => Line::from_iter([
-                Span::styled(format!(" {:<3}", self.mark(true)), self.bold(Color::Green)),
-                Span::raw(claim.text),
-                Span::styled(format!("  {}", short(*after)), faint()),
-            ]),
+            Verdict::Held { after } => {
+                let took = format!("  {}", short(*after));
+                Line::from_iter([
+                    Span::styled(format!(" {:<3}", self.mark(true)), self.bold(Color::Green)),
+                    Span::raw(self.cut(claim.text, room.saturating_sub(took.len()))),
+                    Span::styled(took, faint()),
+                ])
+            }
             Verdict::Failed { found } => Line::styled(
-                format!(" {:<3}{}: {found}", self.mark(false), claim.text),
+                format!(
+                    " {:<3}{}",
+                    self.mark(false),
+                    self.cut(&format!("{}: {found}", claim.text), room)
+                ),
                 self.bold(Color::Red),
             ),
         });
@@ -306,6 +316,22 @@ impl Look {
         text.chars().take(kept).chain(sign.chars()).collect()
     }
 
+    /// A name that fits: its beginning and its end, which tell it from others with the same beginning.
+    fn cut_inside(self, name: &str, width: usize) -> String {
+        let count = name.chars().count();
+        if count <= width {
+            return name.to_owned();
+        }
+        let sign = if self.unicode { "…" } else { ".." };
+        let kept = width.saturating_sub(sign.chars().count());
+        let end = kept.div_ceil(2);
+        let begin = name.chars().take(kept - end);
+        begin
+            .chain(sign.chars())
+            .chain(name.chars().skip(count - end))
+            .collect()
+    }
+
     fn block(self, title: &'static str) -> Block<'static> {
         let mut set = symbols::border::PLAIN;
         if !self.unicode {
@@ -342,6 +368,68 @@ impl Look {
     fn bold(self, colour: Color) -> Style {
         self.colour(colour).add_modifier(Modifier::BOLD)
     }
+}
+
+/// What stands above the columns of the table of controllers that are always there.
+const HEADS: [&str; 6] = ["NAME", "STATE", "QUEUE", "RATE", "DONE", "FAILING"];
+
+/// What stands in them.
+fn cells(row: &ControllerRow) -> [String; HEADS.len()] {
+    [
+        row.name.clone(),
+        row.state.to_owned(),
+        (row.queued + row.running).to_string(),
+        // As wide with ten a second as with hundred, for it changes all the time.
+        format!("{:>5}", format!("{:.0}/s", row.rate)),
+        row.total.to_string(),
+        row.failing.to_string(),
+    ]
+}
+
+/// How wide the columns of that table are.
+struct Columns {
+    /// Of [`HEADS`]; the first one begins with a space.
+    widths: [usize; HEADS.len()],
+    /// What is left for how the last reconcile ended; none if it would be too little to be read.
+    last: usize,
+}
+
+impl Columns {
+    /// As their content needs it.
+    fn of(controllers: &[ControllerRow]) -> Self {
+        let mut widths = HEADS.map(str::len);
+        for row in controllers {
+            for (width, cell) in widths.iter_mut().zip(cells(row)) {
+                *width = (*width).max(cell.chars().count());
+            }
+        }
+        widths[0] += 1;
+        Self { widths, last: LAST }
+    }
+
+    /// With a space behind each.
+    fn needed(&self) -> usize {
+        self.widths.iter().map(|width| width + 1).sum::<usize>() + self.last
+    }
+
+    /// The last column takes what is left and goes first when there is too little; then names are shortened.
+    fn within(mut self, width: usize) -> Self {
+        let needed = self.needed() - self.last;
+        self.last = width.saturating_sub(needed);
+        if self.last >= LAST {
+            return self;
+        }
+        self.last = 0;
+        // There is no space behind the column that is then the last one.
+        let missing = (needed - 1).saturating_sub(width);
+        let name = self.widths[0].min(1 + NAME);
+        self.widths[0] = self.widths[0].saturating_sub(missing).max(name);
+        self
+    }
+}
+
+fn right<'a>(text: impl Into<Text<'a>>) -> Cell<'a> {
+    Cell::from(text.into().right_aligned())
 }
 
 fn faint() -> Style {

@@ -10,11 +10,11 @@ use windlass::{
 };
 use windlass_cluster::Backend;
 use windlass_podwatch::Scope;
-use windlass_suite::{Context as Case, Line, World};
+use windlass_suite::{Context as Case, Line, Log, World};
 
 use crate::{
     paper::{Act, Gate, Paper},
-    world::{log, pod, scope, shipped, start, start_on, world},
+    world::{pod, scope, shipped, start, start_on, world},
 };
 
 const SYNC_A: &str = "Sync/Add/Update for Pod a";
@@ -187,7 +187,7 @@ pub(crate) async fn a_change_while_a_pod_is_printed_prints_it_again(case: Case) 
 
 /// 8.
 pub(crate) async fn a_line_that_fails_is_tried_six_times_and_then_dropped(case: Case) -> anyhow::Result<()> {
-    let (log, world, paper) = (log(), world(&case).await?, Paper::default());
+    let (log, world, paper) = (Log::begin(), world(&case).await?, Paper::default());
     paper.plan("a", (0..7).map(|_| Act::Fail));
     let running = start(&world, &scope(&case), &paper);
     world.create(pod("a")).await?;

@@ -19,11 +19,11 @@ use windlass::{
     prelude::{Client, ObjectKey, Resource, ResourceExt, from_value, json},
 };
 use windlass_podwatch::{Kind, KindRef, Notice, REDACTED, Scope, What, Wishes, journal::Journal, resolve};
-use windlass_suite::{Context as Case, Line, Shipped, World, install};
+use windlass_suite::{Context as Case, Line, Log, Shipped, World, install};
 
 use crate::{
     ear::{Ear, Watching},
-    world::{log, scope},
+    world::scope,
 };
 
 fn kind<K: Resource<DynamicType = ()>>() -> Vec<Kind> {
@@ -381,7 +381,7 @@ const CANARY: &str = "c4n4ry-in-the-mine";
 
 /// Neither to a sink, nor into the log at its most talkative, nor by a filter that fails.
 pub(crate) async fn no_value_of_a_secret_gets_out(case: Case) -> anyhow::Result<()> {
-    let (log, world, ear) = (log(), World::new(&case), Ear::default());
+    let (log, world, ear) = (Log::begin(), World::new(&case), Ear::default());
     let secret = |value: &str| {
         let mut secret: Secret =
             from_value(json!({ "metadata": { "name": "s" }, "stringData": { "password": value } }))

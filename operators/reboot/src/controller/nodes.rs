@@ -65,8 +65,13 @@ impl Reconciler for Nodes {
 }
 
 /// What a step is about.
+#[derive(Clone, Copy)]
 struct Sight<'a> {
+    ctx: &'a Context,
+    node: &'a Node,
+    /// What stands on the node.
     view: &'a NodeView,
+    policy: &'a RebootPolicy,
     /// How many nodes of its policy have failed.
     failed: usize,
 }
@@ -100,10 +105,13 @@ impl Nodes {
             }
         };
         let sight = Sight {
-            failed: self.failed(ctx, &policies, &policy)?,
+            ctx,
+            node,
             view: &view,
+            policy: &policy,
+            failed: self.failed(ctx, &policies, &policy)?,
         };
-        match self.decide(&sight, &policy) {
+        match self.decide(sight) {
             Step::Rest => {
                 self.tell(ctx, node, &view, None).await?;
                 Ok(Next::Rest(Action::done()))
@@ -112,10 +120,10 @@ impl Nodes {
                 self.tell(ctx, node, &view, None).await?;
                 Ok(Next::Rest(Action::requeue_after(self.0.wait(until))))
             }
-            Step::Write(change) => self.write(ctx, node, &view, &change).await,
-            Step::Confirm(_) => self.confirm(ctx, node, &sight, &policy).await,
-            Step::Drain { force } => self.drain(ctx, node, &sight, &policy, force).await,
-            Step::Verify => self.verify(ctx, node, &sight, &policy).await,
+            Step::Write(change) => self.write(sight, &change).await,
+            Step::Confirm(_) => self.confirm(sight).await,
+            Step::Drain { force } => self.drain(sight, force).await,
+            Step::Verify => self.verify(sight).await,
         }
     }
 
@@ -132,17 +140,12 @@ impl Nodes {
         Ok(failed.count())
     }
 
-    fn decide(&self, sight: &Sight<'_>, policy: &RebootPolicy) -> Step {
-        self.with_facts(sight, policy, |facts| machine::step(sight.view, facts))
+    fn decide(&self, sight: Sight<'_>) -> Step {
+        self.with_facts(sight, |facts| machine::step(sight.view, facts))
     }
 
-    fn with_facts<T>(
-        &self,
-        sight: &Sight<'_>,
-        policy: &RebootPolicy,
-        then: impl FnOnce(&Facts<'_>) -> T,
-    ) -> T {
-        let now = self.0.clock.now();
+    fn with_facts<T>(&self, sight: Sight<'_>, then: impl FnOnce(&Facts<'_>) -> T) -> T {
+        let (policy, now) = (sight.policy, self.0.clock.now());
         let status = policy.status.as_ref();
         let granted = status.map(|status| status.granted.as_slice()).unwrap_or_default();
         then(&Facts {
@@ -155,25 +158,22 @@ impl Nodes {
     }
 
     /// The step as it is by the policy that the server has now: slot, pause, window.
-    async fn confirm(
-        &self,
-        ctx: &Context,
-        node: &Arc<Node>,
-        sight: &Sight<'_>,
-        policy: &RebootPolicy,
-    ) -> Result<Next, Error> {
-        let view = sight.view;
-        let name = policy.name_any();
-        let policy = live(ctx, &name).await?;
+    async fn confirm(&self, sight: Sight<'_>) -> Result<Next, Error> {
+        let name = sight.policy.name_any();
+        let policy = live(sight.ctx, &name).await?;
         let policy = policy.unwrap_or_else(|| RebootPolicy::new(&name, RebootPolicySpec::default()));
-        match self.decide(sight, &policy) {
+        let sight = Sight {
+            policy: &policy,
+            ..sight
+        };
+        match self.decide(sight) {
             Step::Confirm(mut change) => {
                 if let Some(order) = &mut change.arm {
                     (order.not_before, order.not_after) = window(&policy, self.0.clock.now());
                 }
-                self.write(ctx, node, view, &change).await
+                self.write(sight, &change).await
             }
-            Step::Write(change) => self.write(ctx, node, view, &change).await,
+            Step::Write(change) => self.write(sight, &change).await,
             // What the step was taken for is not so; the change that made it so is on its way to the cache.
             _ => Ok(Next::Rest(Action::requeue_after(std::time::Duration::from_secs(
                 1,
@@ -181,15 +181,14 @@ impl Nodes {
         }
     }
 
-    async fn drain(
-        &self,
-        ctx: &Context,
-        node: &Arc<Node>,
-        sight: &Sight<'_>,
-        policy: &RebootPolicy,
-        force: bool,
-    ) -> Result<Next, Error> {
-        let view = sight.view;
+    async fn drain(&self, sight: Sight<'_>, force: bool) -> Result<Next, Error> {
+        let Sight {
+            ctx,
+            node,
+            view,
+            policy,
+            ..
+        } = sight;
         let drainer = self.0.drainer(ctx);
         let how = if force { How::Force } else { How::Evict };
         let progress = drainer.pass(&view.name, &policy.spec.drain, how).await?;
@@ -202,9 +201,9 @@ impl Nodes {
             } else {
                 "its pods are gone"
             };
-            let change = self.with_facts(sight, policy, |facts| machine::drained(view, facts, message));
+            let change = self.with_facts(sight, |facts| machine::drained(view, facts, message));
             return match change {
-                Some(change) => self.write(ctx, node, view, &change).await,
+                Some(change) => self.write(sight, &change).await,
                 None => Ok(Next::Rest(Action::done())),
             };
         }
@@ -217,7 +216,7 @@ impl Nodes {
         let told = self.tell(ctx, node, view, Some(&waits_for)).await?;
         if told && !blockers.is_empty() {
             let message = format!("node {}: {waits_for}", view.name);
-            ctx.recorder().warning(&**node, "DrainBlocked", message);
+            ctx.recorder().warning(node, "DrainBlocked", message);
         }
         let deadline = view.state().and_then(|state| state.deadline);
         let deadline = deadline.filter(|deadline| *deadline > self.0.clock.now());
@@ -225,14 +224,14 @@ impl Nodes {
         Ok(Next::Rest(Action::requeue_after(wait)))
     }
 
-    async fn verify(
-        &self,
-        ctx: &Context,
-        node: &Arc<Node>,
-        sight: &Sight<'_>,
-        policy: &RebootPolicy,
-    ) -> Result<Next, Error> {
-        let view = sight.view;
+    async fn verify(&self, sight: Sight<'_>) -> Result<Next, Error> {
+        let Sight {
+            ctx,
+            node,
+            view,
+            policy,
+            ..
+        } = sight;
         let Some(state) = view.state() else {
             return Ok(Next::Rest(Action::done()));
         };
@@ -247,8 +246,8 @@ impl Nodes {
         };
         let now = self.0.clock.now();
         match after::check(node, &pods, &policy.spec.after, booted, now)? {
-            After::Good => match self.with_facts(sight, policy, |facts| machine::verified(view, facts)) {
-                Some(change) => self.write(ctx, node, view, &change).await,
+            After::Good => match self.with_facts(sight, |facts| machine::verified(view, facts)) {
+                Some(change) => self.write(sight, &change).await,
                 None => Ok(Next::Rest(Action::done())),
             },
             After::Waiting { why, until } => {
@@ -262,15 +261,10 @@ impl Nodes {
     }
 
     /// Writes a change; if somebody was faster, the next look is at what they made of the node.
-    async fn write(
-        &self,
-        ctx: &Context,
-        node: &Arc<Node>,
-        view: &NodeView,
-        change: &Change,
-    ) -> Result<Next, Error> {
+    async fn write(&self, sight: Sight<'_>, change: &Change) -> Result<Next, Error> {
+        let Sight { ctx, node, view, .. } = sight;
         let patch = change.patch(view, &self.0.names);
-        let changed = match ctx.writer().merge(&**node, &patch).await {
+        let changed = match ctx.writer().merge(node, &patch).await {
             Ok(changed) => changed,
             Err(error) if error.is_conflict() => {
                 let live = Api::<Node>::all(ctx.client().clone()).get_opt(&view.name).await?;

@@ -1,6 +1,6 @@
 //! Windows: nothing begins outside of them, by any clock that counts.
 
-use std::time::Duration;
+use std::{ops::Range, time::Duration};
 
 use jiff::Timestamp;
 use windlass::{prelude::*, runtime::Clock};
@@ -40,6 +40,36 @@ fn windows(windows: &serde_json::Value) -> Windows {
     Windows::parse(&specs, &[]).expect("windows")
 }
 
+/// A policy with these windows and one node, whose controllers do not run yet, at this time.
+async fn one_node(case: &Case, windows: &serde_json::Value, from: &str) -> anyhow::Result<(Fleet, String)> {
+    let fleet = Fleet::idle_at(case, 1, spec(windows), at(from)).await?;
+    let node = fleet.name(0);
+    Ok((fleet, node))
+}
+
+/// Starts the controllers, and asks for a reboot.
+async fn ask(fleet: &mut Fleet, node: &str) -> anyhow::Result<()> {
+    fleet.start();
+    fleet.request(node).await?;
+    Ok(())
+}
+
+/// Asks for a reboot of a node whose drain does not end before its window does.
+async fn given_back(fleet: &mut Fleet, node: &str) -> anyhow::Result<NodeView> {
+    pod(&fleet.case, node, "web", "ReplicaSet").await?;
+    budget(&fleet.case, "strict", "web", Some(0)).await?;
+    ask(fleet, node).await?;
+    fleet.phase(node, Phase::Draining).await?;
+    fleet.phase(node, Phase::Aborted).await
+}
+
+/// Waits until the node's agent has begun, at one of these times; when that was.
+async fn begun_within(fleet: &Fleet, node: &str, times: Range<&str>) -> anyhow::Result<Timestamp> {
+    let begun = begun(fleet, node).await?;
+    assert!((at(times.start)..at(times.end)).contains(&begun), "{begun}");
+    Ok(begun)
+}
+
 /// Waits until the node's agent has begun; when that was.
 async fn begun(fleet: &Fleet, node: &str) -> anyhow::Result<Timestamp> {
     let view = fleet.until(node, |view| view.progress.is_some()).await?;
@@ -57,14 +87,8 @@ pub(crate) async fn a_window_that_closes_during_a_drain_gives_the_node_back(
 ) -> anyhow::Result<()> {
     let nights = berlin("22:00", "04:00");
     // Twelve seconds before four in the morning.
-    let mut fleet = Fleet::idle_at(&case, 1, spec(&nights), at("2026-06-06T01:59:48Z")).await?;
-    let node = fleet.name(0);
-    pod(&fleet.case, &node, "web", "ReplicaSet").await?;
-    budget(&fleet.case, "strict", "web", Some(0)).await?;
-    fleet.start();
-    fleet.request(&node).await?;
-    fleet.phase(&node, Phase::Draining).await?;
-    let view = fleet.phase(&node, Phase::Aborted).await?;
+    let (mut fleet, node) = one_node(&case, &nights, "2026-06-06T01:59:48Z").await?;
+    let view = given_back(&mut fleet, &node).await?;
     let state = view.state().expect("it is aborted");
     assert_eq!(state.reason.as_deref(), Some("no maintenance window is open"));
     assert!(
@@ -94,11 +118,7 @@ pub(crate) async fn a_window_that_closes_during_a_drain_gives_the_node_back(
     if is_embedded(&case) {
         tokio::time::sleep(Duration::from_hours(17)).await;
         assert_eq!((asked(&fleet), fleet.boots(&node)), (before, 0));
-        let begun = begun(&fleet, &node).await?;
-        assert!(
-            begun >= at("2026-06-06T20:00:00Z") && begun < at("2026-06-06T20:05:00Z"),
-            "{begun}"
-        );
+        begun_within(&fleet, &node, "2026-06-06T20:00:00Z".."2026-06-06T20:05:00Z").await?;
         fleet.done(&node).await?;
         assert_eq!(fleet.boots(&node), 1);
     }
@@ -113,10 +133,8 @@ pub(crate) async fn a_window_over_midnight_opens_on_its_own_day_only(case: Case)
     } else {
         "2026-06-05T19:59:52Z"
     };
-    let mut fleet = Fleet::idle_at(&case, 1, spec(&fridays), at(from)).await?;
-    let node = fleet.name(0);
-    fleet.start();
-    fleet.request(&node).await?;
+    let (mut fleet, node) = one_node(&case, &fridays, from).await?;
+    ask(&mut fleet, &node).await?;
     let waits = fleet.policed(|policy| {
         let status = policy.status.as_ref();
         status.is_some_and(|status| status.requested == 1 && status.phase == Some(PolicyPhase::Waiting))
@@ -130,18 +148,13 @@ pub(crate) async fn a_window_over_midnight_opens_on_its_own_day_only(case: Case)
         tokio::time::sleep(Duration::from_hours(20)).await;
         assert!(is_untouched(&fleet.view(&node).await?));
     }
-    let begun = begun(&fleet, &node).await?;
-    assert!(
-        begun >= at("2026-06-05T20:00:00Z") && begun < at("2026-06-05T20:05:00Z"),
-        "{begun}"
-    );
+    begun_within(&fleet, &node, "2026-06-05T20:00:00Z".."2026-06-05T20:05:00Z").await?;
     fleet.done(&node).await?;
     fleet.end().await?;
 
     // On Saturday at one it is open.
-    let mut fleet = Fleet::idle_at(&case, 1, spec(&fridays), at("2026-06-05T23:00:00Z")).await?;
-    fleet.start();
-    fleet.request(&node).await?;
+    let (mut fleet, node) = one_node(&case, &fridays, "2026-06-05T23:00:00Z").await?;
+    ask(&mut fleet, &node).await?;
     fleet.done(&node).await?;
     assert!(fleet.clock.now() < at("2026-06-05T23:10:00Z"));
     assert_eq!(fleet.boots(&node), 1);
@@ -153,15 +166,9 @@ pub(crate) async fn a_window_opens_when_the_clock_is_set_forward_over_its_start(
 ) -> anyhow::Result<()> {
     let nights = berlin("02:30", "04:00");
     // On that night half past two does not come: at two it is three.
-    let mut fleet = Fleet::idle_at(&case, 1, spec(&nights), at("2026-03-29T00:59:52Z")).await?;
-    let node = fleet.name(0);
-    fleet.start();
-    fleet.request(&node).await?;
-    let begun = begun(&fleet, &node).await?;
-    assert!(
-        begun >= at("2026-03-29T01:00:00Z") && begun < at("2026-03-29T01:01:00Z"),
-        "{begun}"
-    );
+    let (mut fleet, node) = one_node(&case, &nights, "2026-03-29T00:59:52Z").await?;
+    ask(&mut fleet, &node).await?;
+    let begun = begun_within(&fleet, &node, "2026-03-29T01:00:00Z".."2026-03-29T01:01:00Z").await?;
     assert!(windows(&nights).open_at(begun));
     fleet.done(&node).await?;
     fleet.end().await
@@ -172,26 +179,16 @@ pub(crate) async fn a_window_closes_when_the_clock_is_set_back_before_its_start(
 ) -> anyhow::Result<()> {
     let nights = berlin("02:30", "04:00");
     // Ten seconds before three it becomes two again.
-    let mut fleet = Fleet::idle_at(&case, 1, spec(&nights), at("2026-10-25T00:59:50Z")).await?;
-    let node = fleet.name(0);
-    pod(&fleet.case, &node, "web", "ReplicaSet").await?;
-    budget(&fleet.case, "strict", "web", Some(0)).await?;
-    fleet.start();
-    fleet.request(&node).await?;
-    fleet.phase(&node, Phase::Draining).await?;
-    let view = fleet.phase(&node, Phase::Aborted).await?;
+    let (mut fleet, node) = one_node(&case, &nights, "2026-10-25T00:59:50Z").await?;
+    let view = given_back(&mut fleet, &node).await?;
     assert!(
         view.state()
             .is_some_and(|state| state.since >= at("2026-10-25T01:00:00Z"))
     );
     allow(&fleet.case, "strict", 1).await?;
     if is_embedded(&case) {
-        let begun = begun(&fleet, &node).await?;
         // Half past two comes again, half an hour later.
-        assert!(
-            begun >= at("2026-10-25T01:30:00Z") && begun < at("2026-10-25T01:32:00Z"),
-            "{begun}"
-        );
+        begun_within(&fleet, &node, "2026-10-25T01:30:00Z".."2026-10-25T01:32:00Z").await?;
         fleet.done(&node).await?;
         assert_eq!(fleet.boots(&node), 1);
     }
@@ -202,11 +199,9 @@ pub(crate) async fn an_order_that_nobody_takes_up_is_taken_back_when_the_window_
     case: Case,
 ) -> anyhow::Result<()> {
     let nights = berlin("22:00", "04:00");
-    let mut fleet = Fleet::idle_at(&case, 1, spec(&nights), at("2026-06-06T01:59:50Z")).await?;
-    let node = fleet.name(0);
+    let (mut fleet, node) = one_node(&case, &nights, "2026-06-06T01:59:50Z").await?;
     fleet.stop_agents().await?;
-    fleet.start();
-    fleet.request(&node).await?;
+    ask(&mut fleet, &node).await?;
     let armed = fleet.phase(&node, Phase::Armed).await?;
     let order = armed.order.and_then(Result::ok).expect("it is armed");
     assert_eq!(
@@ -242,8 +237,7 @@ pub(crate) async fn a_controller_that_is_ten_minutes_ahead_reboots_nothing_early
 ) -> anyhow::Result<()> {
     let nights = berlin("22:00", "04:00");
     // By the controller's clock the window has been open for nearly ten minutes; by the agents' it opens in eight seconds.
-    let fleet = Fleet::idle_at(&case, 1, spec(&nights), at("2026-06-05T19:59:52Z")).await?;
-    let node = fleet.name(0);
+    let (fleet, node) = one_node(&case, &nights, "2026-06-05T19:59:52Z").await?;
     let controller = skewed(&fleet, &fleet.wire, 10);
     fleet.request(&node).await?;
     fleet.phase(&node, Phase::Armed).await?;
@@ -264,8 +258,7 @@ pub(crate) async fn a_controller_that_is_ten_minutes_behind_reboots_nothing_late
 ) -> anyhow::Result<()> {
     let nights = berlin("22:00", "04:00");
     // By the agents' clock the window is closed; by the controller's it will be in eight seconds.
-    let fleet = Fleet::idle_at(&case, 1, spec(&nights), at("2026-06-06T02:09:52Z")).await?;
-    let node = fleet.name(0);
+    let (fleet, node) = one_node(&case, &nights, "2026-06-06T02:09:52Z").await?;
     let controller = skewed(&fleet, &fleet.wire, -10);
     fleet.request(&node).await?;
     fleet.phase(&node, Phase::Armed).await?;
@@ -283,8 +276,7 @@ pub(crate) async fn a_controller_that_is_ten_minutes_behind_reboots_nothing_late
 /// Kubelets write when they became Ready by their own clocks, which are ten minutes behind or ahead of the controller's.
 pub(crate) async fn kubelets_with_other_clocks_hold_nothing_up(case: Case) -> anyhow::Result<()> {
     for minutes in [-10, 10] {
-        let fleet = Fleet::idle_at(&case, 1, spec(&json!([])), at("2026-06-05T12:00:00Z")).await?;
-        let node = fleet.name(0);
+        let (fleet, node) = one_node(&case, &json!([]), "2026-06-05T12:00:00Z").await?;
         let controller = skewed(&fleet, &fleet.wire, minutes);
         fleet.request(&node).await?;
         fleet.done(&node).await?;

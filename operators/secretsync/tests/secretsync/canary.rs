@@ -1,10 +1,5 @@
 //! No value gets out: not into the log, events, status, metrics, nor what is written around the data.
 
-use std::{
-    io::{self, Write},
-    sync::{Arc, Mutex, OnceLock, PoisonError},
-};
-
 use windlass::{
     k8s_openapi::api::core::v1::{ConfigMap, Secret},
     kube::{Api, api::ListParams},
@@ -13,7 +8,7 @@ use windlass::{
     serde_json::{self, Value},
 };
 use windlass_secretsync::SecretSync;
-use windlass_suite::{Context as Case, Sent};
+use windlass_suite::{Context as Case, Log, Sent};
 
 use crate::world::{CANARY, HOME, World, namespace_of, secret};
 
@@ -38,7 +33,7 @@ pub(crate) fn trace_in(text: &str) -> Option<String> {
 
 /// A life with every trouble there is, at the most talkative, and then every output.
 pub(crate) async fn no_value_gets_out(case: Case) -> anyhow::Result<()> {
-    let log = log();
+    let log = Log::begin();
     let world = World::new(&case).await?;
     world.consenting(&["one", "two", "foreign", "bad"]).await?;
     world
@@ -121,42 +116,4 @@ async fn around(case: &Case) -> anyhow::Result<String> {
         around.push(json!({ "name": secret.name_any(), "rest": serde_json::to_value(secret)? }));
     }
     Ok(Value::Array(around).to_string())
-}
-
-/// Everything that is logged from now on, by all cases.
-fn log() -> Log {
-    static LOG: OnceLock<Log> = OnceLock::new();
-    LOG.get_or_init(|| {
-        let log = Log::default();
-        let writer = log.clone();
-        tracing_subscriber::fmt()
-            .with_max_level(tracing::Level::TRACE)
-            .with_ansi(false)
-            .with_writer(move || writer.clone())
-            .init();
-        log
-    })
-    .clone()
-}
-
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Log {
-    fn text(&self) -> String {
-        let bytes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        String::from_utf8_lossy(&bytes).into_owned()
-    }
-}
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        log.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }

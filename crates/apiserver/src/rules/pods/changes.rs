@@ -1,4 +1,4 @@
-//! What of a pod may change: images, a nearer deadline, more tolerations, fewer gates.
+//! What of a pod may change: nearly all annotations, images, a nearer deadline, more tolerations, fewer gates.
 
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ use crate::{internals, trail::Trail};
 const FIXED: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
 pub(in super::super) fn check(pod: &Value, old: &Value, findings: &mut Findings) {
-    names::check_deletion_cost(pod, findings);
+    check_annotations(pod, old, findings);
     let (spec, old) = (&pod["spec"], &old["spec"]);
     if spec == old {
         return;
@@ -31,6 +31,7 @@ pub(in super::super) fn check(pod: &Value, old: &Value, findings: &mut Findings)
     if !check_deadline(spec, old, findings) {
         return;
     }
+    check_tolerations(spec, old, findings);
     check_gates(spec, old, findings);
     let before = findings.count();
     check_narrowing(spec, old, findings);
@@ -39,6 +40,28 @@ pub(in super::super) fn check(pod: &Value, old: &Value, findings: &mut Findings)
         let difference = internals::difference("PodSpec", old, &same);
         findings.forbidden("spec", &format!("{FIXED}\n{difference}"));
     }
+}
+
+/// What a pod is by its annotations it stays: whose mirror, and under which profiles.
+pub(in super::super) fn check_annotations(pod: &Value, old: &Value, findings: &mut Findings) {
+    let (now, old) = (&pod["metadata"]["annotations"], &old["metadata"]["annotations"]);
+    let path = Trail::from_root("metadata.annotations");
+    let word = |key: &str| match key {
+        names::MIRROR => Some("mirror pod annotation"),
+        _ if key.starts_with(names::APP_ARMOR) => Some("AppArmor annotations"),
+        _ => None,
+    };
+    for (key, _) in entries(old).filter(|(key, before)| now.get(key) != Some(before)) {
+        if let Some(word) = word(key) {
+            findings.forbidden(path.entry(key), &format!("may not remove or update {word}"));
+        }
+    }
+    for (key, _) in entries(now).filter(|(key, _)| old.get(key).is_none()) {
+        if let Some(word) = word(key) {
+            findings.forbidden(path.entry(key), &format!("may not add {word}"));
+        }
+    }
+    names::check_deletion_cost(pod, findings);
 }
 
 fn check_images(kind: &str, spec: &Value, findings: &mut Findings) {
@@ -75,6 +98,17 @@ fn check_deadline(spec: &Value, old: &Value, findings: &mut Findings) -> bool {
             false
         }
         _ => true,
+    }
+}
+
+/// More of them, or for another time, and none that is wrong.
+fn check_tolerations(spec: &Value, old: &Value, findings: &mut Findings) {
+    let (path, now) = (Trail::from_root("spec.tolerations"), &spec["tolerations"]);
+    if only_added(now, &old["tolerations"]) {
+        super::check_tolerations(now, &path, findings);
+    } else {
+        let why = "existing toleration can not be modified except its tolerationSeconds";
+        findings.forbidden(path, why);
     }
 }
 
@@ -119,9 +153,7 @@ fn with_free_fields_of(spec: &Value, old: &Value) -> Value {
     };
     keep("activeDeadlineSeconds");
     keep("schedulingGates");
-    if only_added(&spec["tolerations"], &old["tolerations"]) {
-        keep("tolerations");
-    }
+    keep("tolerations");
     let grace = "terminationGracePeriodSeconds";
     if spec[grace] == 1 && old[grace].as_i64().is_some_and(|before| before < 0) {
         keep(grace);

@@ -16,7 +16,8 @@ mod volumes;
 
 use serde_json::Value;
 
-pub(super) use changes::check as check_changes;
+pub(super) use changes::{check as check_changes, check_annotations as check_annotation_changes};
+pub(crate) use names::MIRROR;
 pub(super) use resources::{
     check_container_name as check_container_resource, check_name as check_resource_name, check_overhead,
 };

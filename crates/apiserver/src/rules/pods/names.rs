@@ -159,12 +159,16 @@ fn check_cost(annotations: &Value, path: &Trail<'_>, findings: &mut Findings) {
     }
 }
 
+/// On a pod that a kubelet made of a file of its own.
+pub(crate) const MIRROR: &str = "kubernetes.io/config.mirror";
+
+/// What containers' `AppArmor` profiles begin with.
+pub(super) const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
+
 /// The annotations of pods that the server itself reads.
 pub(super) fn check_annotations(pod: &Value, path: &Trail<'_>, findings: &mut Findings) {
-    const MIRROR: &str = "kubernetes.io/config.mirror";
     const TOLERATIONS: &str = "scheduler.alpha.kubernetes.io/tolerations";
     const SECCOMP: &str = "seccomp.security.alpha.kubernetes.io/pod";
-    const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
     let (annotations, spec) = (&pod["metadata"]["annotations"], &pod["spec"]);
     if let Some(mirror) = annotations.get(MIRROR)
         && text(&spec["nodeName"]).is_empty()

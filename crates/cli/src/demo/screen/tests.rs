@@ -213,6 +213,51 @@ fn the_foot_says_how_it_stands_and_how_it_ended() {
     );
 }
 
+/// What the rows of controllers with long names begin with.
+fn names_at(width: u16, height: u16) -> Vec<String> {
+    let mut model = busy();
+    let template = model.controllers[0].clone();
+    model.controllers = ["reboot-nodes", "reboot-policies", "simulated-agents"]
+        .map(|name| ControllerRow {
+            name: name.to_owned(),
+            ..template.clone()
+        })
+        .to_vec();
+    let shown = text(&drawn(&model, FULL, width, height));
+    let rows = shown.lines().skip(3).take(3);
+    let words = rows.map(|row| row.split_whitespace().next().unwrap_or_default().to_owned());
+    words.collect()
+}
+
+#[test]
+fn controllers_names_are_whole_where_there_is_room() {
+    for size in [(80, 24), (100, 30), (119, 40), (120, 32), (160, 50), (250, 70)] {
+        let names = names_at(size.0, size.1);
+        assert_eq!(
+            names,
+            ["reboot-nodes", "reboot-policies", "simulated-agents"],
+            "{size:?}"
+        );
+    }
+}
+
+#[test]
+fn shortened_names_keep_their_ends_and_stay_apart() {
+    assert_eq!(names_at(43, 24), ["rebo…odes", "rebo…cies", "simu…ents"]);
+}
+
+/// How long it took stands there whole, and the claim has a sign that there is more of it.
+#[test]
+fn a_long_claim_is_cut_with_a_sign() {
+    let claim =
+        "a claim of which there is so much to say that no column of any screen would be wide enough for it";
+    let mut model = Model::new(String::new(), Ledger::promise([claim]));
+    let verdict = Verdict::Held { after: millis(12) };
+    model.apply(Happening::Settled { claim, verdict });
+    let shown = text(&drawn(&model, FULL, 160, 50));
+    assert!(shown.lines().any(|line| line.ends_with("…  12 ms")), "{shown}");
+}
+
 /// Only the newest lines fit, and those are shown.
 #[test]
 fn the_log_ends_with_what_happened_last() {
