@@ -15,6 +15,7 @@
 //! It is a program of its own because the other subjects count their allocations: that is four locked operations on
 //! one line of memory for every allocation, which two busy cores wait for longer than for the allocations themselves.
 
+mod answer;
 mod applies;
 mod contenders;
 mod loads;
