@@ -10,11 +10,14 @@ use futures::{AsyncBufReadExt, StreamExt, TryStreamExt, stream};
 use http::Request;
 use kube::Client;
 use serde_json::{Value, json};
-use tokio::task::JoinSet;
+use tokio::{runtime, task::JoinSet};
 
 use windlass_bench::processes;
 
-use super::{pods, wire::Wire};
+use super::{
+    pods,
+    wire::{Prepared, Wire},
+};
 
 /// A client with work to do.
 pub(super) struct Load {
@@ -202,39 +205,54 @@ impl Load {
             .await?)
     }
 
-    /// Sends all requests, `at_once` at a time: as many workers as that, on all cores.
+    /// Sends all requests, `at_once` at a time.
     pub(super) async fn rate(&self, requests: Vec<Request<Vec<u8>>>, at_once: usize) -> anyhow::Result<Pace> {
-        #[expect(clippy::cast_precision_loss, reason = "far below the 52 bits of a float")]
-        let count = requests.len() as f64;
-        let requests = Arc::new(Mutex::new(requests.into_iter()));
-        let mut lines = Vec::with_capacity(at_once);
-        for _ in 0..at_once {
-            lines.push(self.wire.open().await?);
+        let prepared = requests.into_iter().map(|request| self.wire.prepare(request));
+        let prepared: Vec<_> = prepared.collect::<anyhow::Result<_>>()?;
+        let wire = self.wire.clone();
+        if let Wire::Inside(_) = &wire {
+            return drive(wire, prepared, at_once).await;
         }
-        let own = || processes::cpu_micros(std::process::id()).ok();
-        let before = own();
-        let started = Instant::now();
-        let mut workers = JoinSet::new();
-        for mut line in lines {
-            let requests = requests.clone();
-            workers.spawn(async move {
-                let next = || requests.lock().expect("nobody panics").next();
-                while let Some(request) = next() {
-                    let what = format!("{} {}", request.method(), request.uri());
-                    line.send(request).await.context(what)?;
-                }
-                anyhow::Ok(())
-            });
-        }
-        while let Some(worker) = workers.join_next().await {
-            worker??;
-        }
-        let took = started.elapsed();
-        Ok(Pace {
-            per_second: count / took.as_secs_f64(),
-            own_micros: own().zip(before).map(|(now, before)| (now - before) / count),
-        })
+        // A client on one thread wakes no other, and leaves the cores to the server.
+        let client = move || {
+            let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(drive(wire, prepared, at_once))
+        };
+        tokio::task::spawn_blocking(client).await?
     }
+}
+
+/// Sends all requests with as many workers as there may be requests at once, on the runtime that this is called in.
+async fn drive(wire: Wire, requests: Vec<Prepared>, at_once: usize) -> anyhow::Result<Pace> {
+    #[expect(clippy::cast_precision_loss, reason = "far below the 52 bits of a float")]
+    let count = requests.len() as f64;
+    let requests = Arc::new(Mutex::new(requests.into_iter()));
+    let mut lines = Vec::with_capacity(at_once);
+    for _ in 0..at_once {
+        lines.push(wire.open().await?);
+    }
+    let own = || processes::cpu_micros(std::process::id()).ok();
+    let before = own();
+    let started = Instant::now();
+    let mut workers = JoinSet::new();
+    for mut line in lines {
+        let requests = requests.clone();
+        workers.spawn(async move {
+            let next = || requests.lock().expect("nobody panics").next();
+            while let Some(request) = next() {
+                line.send(request).await?;
+            }
+            anyhow::Ok(())
+        });
+    }
+    while let Some(worker) = workers.join_next().await {
+        worker??;
+    }
+    let took = started.elapsed();
+    Ok(Pace {
+        per_second: count / took.as_secs_f64(),
+        own_micros: own().zip(before).map(|(now, before)| (now - before) / count),
+    })
 }
 
 fn post(path: &str, object: &Value) -> http::Result<Request<Vec<u8>>> {

@@ -11,10 +11,12 @@
 //! cargo run --release -p windlass-bench --bin windlass-bench-server -- --only creates
 //! ```
 //!
+//! `wire` says what the client does and what it leaves out, which is the same for both servers that have a socket.
 //! Each round does every case once on every server. The pods that the rounds create are what is listed in the end.
 //! It is a program of its own because the other subjects count their allocations: that is four locked operations on
 //! one line of memory for every allocation, which two busy cores wait for longer than for the allocations themselves.
 
+mod answer;
 mod applies;
 mod contenders;
 mod loads;
@@ -61,7 +63,7 @@ fn main() -> anyhow::Result<()> {
         return serve::serve();
     }
     let arguments = Arguments::parse();
-    // Several connections per server are the client's and the servers' work alike.
+    // All cores for the server in this process; the client of the others brings a runtime of its own.
     let report = Runtime::new()
         .context("a runtime")?
         .block_on(bench(&arguments.plan))?;
