@@ -27,9 +27,25 @@ const NEVER: &str = "9223372036854775807";
 #[must_use]
 pub struct Apply {
     force: bool,
-    same_object: bool,
-    same_version: bool,
-    new_object: bool,
+    which: Which,
+}
+
+/// Which object is meant.
+#[derive(Clone, Copy, Debug)]
+enum Which {
+    /// What has the name, and maybe this uid and this version.
+    There { same_object: bool, same_version: bool },
+    /// One that is not there yet.
+    New,
+}
+
+impl Default for Which {
+    fn default() -> Self {
+        Self::There {
+            same_object: false,
+            same_version: false,
+        }
+    }
 }
 
 impl Apply {
@@ -42,23 +58,43 @@ impl Apply {
     /// Only the object with this uid: one that is gone is not created again, and its successor is left alone.
     /// Default: the uid is not sent.
     pub fn same_object(mut self) -> Self {
-        self.same_object = true;
+        let same_version = matches!(
+            self.which,
+            Which::There {
+                same_version: true,
+                ..
+            }
+        );
+        self.which = Which::There {
+            same_object: true,
+            same_version,
+        };
         self
     }
 
     /// Only if the object still has this resource version. Default: the resource version is not sent; apply does not
     /// need it, because it changes nothing that others own.
     pub fn same_version(mut self) -> Self {
-        self.same_version = true;
+        let same_object = matches!(
+            self.which,
+            Which::There {
+                same_object: true,
+                ..
+            }
+        );
+        self.which = Which::There {
+            same_object,
+            same_version: true,
+        };
         self
     }
 
     /// Only if there is none: one that is there, whoever made it, is left as it is, and a [conflict](WriteError::is_conflict).
-    /// Excludes the other two. Default: one that is there gets what is applied.
+    /// Takes back what was said of the uid and the version. Default: one that is there gets what is applied.
     ///
     /// It is as atomic as a create, and what it makes can be applied to afterwards: the server notes the fields as applied.
     pub fn new_object(mut self) -> Self {
-        self.new_object = true;
+        self.which = Which::New;
         self
     }
 }
@@ -149,20 +185,24 @@ fn strip(target: &Target, body: &mut Value, how: Apply) -> Result<(), WriteError
     let Some(metadata) = body.get_mut("metadata").and_then(Value::as_object_mut) else {
         return Err(target.refuse(Refusal::NoName));
     };
-    if how.new_object {
+    let Which::There {
+        same_object,
+        same_version,
+    } = how.which
+    else {
         metadata.retain(|field, _| !OF_THE_SERVER.contains(&field.as_str()));
         // A server that creates an object ignores its version, and refuses any change of another version.
         metadata.insert("resourceVersion".to_owned(), NEVER.into());
         return Ok(());
-    }
-    if how.same_object && !metadata.contains_key("uid") {
+    };
+    if same_object && !metadata.contains_key("uid") {
         return Err(target.refuse(Refusal::NoUid));
     }
-    if how.same_version && !metadata.contains_key("resourceVersion") {
+    if same_version && !metadata.contains_key("resourceVersion") {
         return Err(target.refuse(Refusal::NoResourceVersion));
     }
     for field in OF_THE_SERVER {
-        let wanted = (field == "uid" && how.same_object) || (field == "resourceVersion" && how.same_version);
+        let wanted = (field == "uid" && same_object) || (field == "resourceVersion" && same_version);
         if !wanted {
             metadata.remove(field);
         }
