@@ -38,10 +38,16 @@ pub(crate) struct Entry {
 
 struct Form {
     body: Body,
-    pinned: Option<AnyObject>,
-    /// One for each type that it was read as.
-    decoded: Vec<AnyObject>,
+    /// Nearly always an object is read as one type, and then it is here.
+    object: Option<AnyObject>,
+    /// `object` stays, whatever the budget.
+    is_pinned: bool,
+    /// What it was read as besides: one for each type.
+    others: Option<Box<Others>>,
 }
+
+#[derive(Default)]
+struct Others(Vec<AnyObject>);
 
 #[derive(Clone)]
 pub(crate) enum Body {
@@ -57,12 +63,20 @@ pub(crate) struct Decoded<T> {
     pub(crate) text_bytes: usize,
 }
 
+impl Form {
+    fn known(&self) -> impl Iterator<Item = &AnyObject> {
+        let others = self.others.iter().flat_map(|others| &others.0);
+        self.object.iter().chain(others)
+    }
+}
+
 impl Entry {
     pub(crate) fn new(meta: Meta, body: Body, pinned: Option<AnyObject>) -> Self {
         let form = Form {
             body,
-            pinned,
-            decoded: Vec::new(),
+            is_pinned: pinned.is_some(),
+            object: pinned,
+            others: None,
         };
         Self {
             meta,
@@ -75,9 +89,7 @@ impl Entry {
     /// The object, if it is at hand as a `T`.
     pub(crate) fn at_hand<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
         let form = self.form.lock();
-        let mut known = form.decoded.iter().chain(&form.pinned);
-        let found = known.find(|object| object.is::<T>())?;
-        let found = Arc::clone(found);
+        let found = Arc::clone(form.known().find(|object| object.is::<T>())?);
         drop(form);
         if !self.touched.load(Ordering::Relaxed) {
             self.touched.store(true, Ordering::Relaxed);
@@ -140,17 +152,27 @@ impl Entry {
     /// Keeps a decoded object; `false` if it has one of that type already.
     pub(crate) fn warm(&self, object: AnyObject) -> bool {
         let mut form = self.form.lock();
-        let mut known = form.decoded.iter();
-        if known.any(|known| (**known).type_id() == (*object).type_id()) {
+        if form
+            .known()
+            .any(|known| (**known).type_id() == (*object).type_id())
+        {
             return false;
         }
-        form.decoded.push(object);
+        match form.object {
+            None => form.object = Some(object),
+            Some(_) => form.others.get_or_insert_default().0.push(object),
+        }
         true
     }
 
     /// Lets the decoded objects go.
     pub(crate) fn cool(&self) {
-        self.form.lock().decoded = Vec::new();
+        let mut form = self.form.lock();
+        let object = if form.is_pinned { None } else { form.object.take() };
+        let others = form.others.take();
+        drop(form);
+        // Readers do not wait until they are freed.
+        drop((object, others));
     }
 
     /// Whether somebody has read it since this was last asked.

@@ -33,7 +33,8 @@ fn apply(world: &World, entry: Arc<Entry>) {
 }
 
 fn names(world: &World, query: &Query) -> Vec<String> {
-    let found = query.run(&world.core.store.snapshot(), &world.core.store.definitions());
+    let snapshot = world.core.store.snapshot();
+    let found = query.run(&snapshot, &world.core.store.definitions());
     found
         .iter()
         .map(|entry| entry.meta.key.name().to_owned())
