@@ -30,6 +30,8 @@ pub(crate) type Decode<T> = fn(&[u8]) -> Result<T, String>;
 pub(crate) struct Entry {
     pub(crate) meta: Meta,
     form: Mutex<Form>,
+    /// The form's first object stays, whatever the budget.
+    is_pinned: bool,
     /// Somebody read it since [`Hot`](crate::hot::Hot) last asked.
     touched: AtomicBool,
     /// That it does not decode has been reported.
@@ -40,8 +42,6 @@ struct Form {
     body: Body,
     /// Nearly always an object is read as one type, and then it is here.
     object: Option<AnyObject>,
-    /// `object` stays, whatever the budget.
-    is_pinned: bool,
     /// What it was read as besides: one for each type.
     others: Option<Box<Others>>,
 }
@@ -74,12 +74,12 @@ impl Entry {
     pub(crate) fn new(meta: Meta, body: Body, pinned: Option<AnyObject>) -> Self {
         let form = Form {
             body,
-            is_pinned: pinned.is_some(),
             object: pinned,
             others: None,
         };
         Self {
             meta,
+            is_pinned: form.object.is_some(),
             form: Mutex::new(form),
             touched: AtomicBool::new(false),
             reported: AtomicBool::new(false),
@@ -168,7 +168,7 @@ impl Entry {
     /// Lets the decoded objects go.
     pub(crate) fn cool(&self) {
         let mut form = self.form.lock();
-        let object = if form.is_pinned { None } else { form.object.take() };
+        let object = if self.is_pinned { None } else { form.object.take() };
         let others = form.others.take();
         drop(form);
         // Readers do not wait until they are freed.
@@ -178,5 +178,15 @@ impl Entry {
     /// Whether somebody has read it since this was last asked.
     pub(crate) fn was_read(&self) -> bool {
         self.touched.swap(false, Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_is_no_larger_than_a_hundred_thousand_of_them_may_be() {
+        assert_eq!(size_of::<Entry>(), 184);
     }
 }

@@ -173,7 +173,7 @@ impl fmt::Debug for Definition {
 }
 
 fn owner_value(uid: Uid) -> String {
-    format!("{uid:?}")
+    uid.to_string()
 }
 
 /// The writer's side of one index.

@@ -16,7 +16,7 @@ const FEWEST: usize = 32;
 /// Slots by hash; a power of two of places, at most seven of eight in use.
 #[derive(Clone, Default)]
 pub(crate) struct Places {
-    places: Paged<u64>,
+    table: Paged<u64>,
     capacity: usize,
     /// Places that end no search.
     used: usize,
@@ -34,7 +34,7 @@ impl Places {
     fn search(&self, hash: u32, is_it: impl Fn(u32) -> bool) -> Option<(usize, u32)> {
         let mut at = self.start(hash);
         for _ in 0..self.capacity {
-            let place = *self.places.get(at)?;
+            let place = *self.table.get(at)?;
             if place == NEVER {
                 return None;
             }
@@ -60,17 +60,17 @@ impl Places {
     /// Forgets a slot that is there.
     pub(crate) fn remove(&mut self, hash: u32, slot: u32) {
         if let Some((at, _)) = self.search(hash, |found| found == slot) {
-            self.places.set(at, GONE);
+            self.table.set(at, GONE);
             self.len -= 1;
         }
     }
 
     fn put(&mut self, place: u64) {
         let mut at = self.start(hash_in(place));
-        while self.places.get(at).is_some_and(|other| *other != NEVER) {
+        while self.table.get(at).is_some_and(|other| *other != NEVER) {
             at = self.after(at);
         }
-        self.places.set(at, place);
+        self.table.set(at, place);
         self.used += 1;
         self.len += 1;
     }
@@ -79,7 +79,7 @@ impl Places {
     fn grow(&mut self) {
         let old = std::mem::take(self);
         self.capacity = ((old.len + 1) * 3 / 2).next_power_of_two().max(FEWEST);
-        let places = (0..old.capacity).filter_map(|at| old.places.get(at));
+        let places = (0..old.capacity).filter_map(|at| old.table.get(at));
         for place in places.filter(|place| slot_in(**place).is_some()) {
             self.put(*place);
         }
@@ -96,7 +96,6 @@ impl Places {
     }
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "the upper half")]
 fn hash_in(place: u64) -> u32 {
     (place >> 32) as u32
 }

@@ -67,7 +67,6 @@ impl Objects {
     }
 
     #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "the better half")]
     fn hash(&self, key: &ObjectKey) -> u32 {
         (self.hasher.hash_one(key) >> 32) as u32
     }

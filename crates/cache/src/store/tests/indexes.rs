@@ -191,6 +191,14 @@ proptest! {
                 }
                 _ => apply(&world, entry),
             }
+            let snapshot = world.core.store.snapshot();
+            let all: Vec<_> = snapshot.objects.iter().collect();
+            prop_assert_eq!(snapshot.objects.len(), all.len());
+            for name in 0..5 {
+                let key = ObjectKey::namespaced("n", format!("p{name}"));
+                let listed = all.iter().find(|entry| entry.meta.key == key).map(|entry| Arc::as_ptr(entry));
+                prop_assert_eq!(snapshot.objects.get(&key).map(Arc::as_ptr), listed);
+            }
             for value in 0..3 {
                 let scanned = Query::all().labels(Expression::Equal("app".into(), format!("app{value}")));
                 prop_assert_eq!(names(&world, &Query::all().indexed(&label, &format!("app{value}"))), names(&world, &scanned));
