@@ -247,7 +247,7 @@ func podEvents(file string, changing, readers int) Figures {
 		}()
 	}
 	// A rival that is starved is measured for as long as it takes to know that.
-	start, deadline := time.Now(), time.Now().Add(20*time.Second)
+	start, deadline := time.Now(), time.Now().Add(5*time.Second)
 	go func() {
 		for i := range eventsSent {
 			pod := pods[i%changing]

@@ -54,7 +54,8 @@ async fn sync(url: &str, settings: Settings<Pod>, pods: usize) -> anyhow::Result
 async fn start(source: &Source, settings: Settings<Pod>) -> anyhow::Result<Lister<Pod>> {
     let cache = Cache::start_with(source.client(), &(), &Selection::all(), settings);
     let lister = cache.synced(DEADLINE).await?;
-    tokio::time::sleep(Duration::from_secs(4)).await;
+    // A second until they count as settled, and a fraction of one to pack them.
+    tokio::time::sleep(Duration::from_secs(2)).await;
     Ok(lister)
 }
 
