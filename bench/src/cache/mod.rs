@@ -18,6 +18,7 @@ use std::{
 };
 
 use anyhow::Context;
+use k8s_openapi::api::core::v1::Pod;
 use tempfile::TempDir;
 use windlass_bench::{
     cases::{Case, Figures, Line, Plan, compare, figures},
@@ -33,6 +34,8 @@ const EVENTS: usize = 100_000;
 const RIVAL: &str = "client-go";
 const FULL: &str = "windlass full";
 const JSON: &str = "client-go JSON";
+/// Not through its typed lister but in the store, under texts that were put together before.
+const STORE: &str = "client-go store";
 const KUBE_RS: &str = "kube-rs";
 
 const ALL: &[&str] = &[OURS, RIVAL, KUBE_RS];
@@ -64,7 +67,7 @@ const CASES: [Case; 11] = [
         "updates of 500 pods, 10 readers listing",
         ALL,
     ),
-    reads("get", "get, hot", ALL),
+    reads("get", "get, hot", &[OURS, RIVAL, STORE, KUBE_RS]),
     reads("get-cold", "get, cold", &[OURS]),
     reads("index", "12 pods by an index, hot", &[OURS, RIVAL]),
     reads("list", "1,000 pods of a namespace, hot", ALL),
@@ -168,7 +171,7 @@ pub(crate) fn bench(plan: &Plan) -> anyhow::Result<Report> {
             }
         };
         let mut command = match contender {
-            RIVAL | JSON => {
+            RIVAL | JSON | STORE => {
                 let mut command = go.command();
                 command.args(["-rival", contender, "-case", case.name, "-source", &source]);
                 // With the default gate it would ask for a stream first, and be refused.
@@ -210,6 +213,13 @@ fn synced(pods: usize, wall: f64, cpu: f64, retained: f64) -> anyhow::Result<Fig
         ("retained", retained / count),
         ("peak", peak),
     ]))
+}
+
+/// The name of its node: what the cases that read use of each pod.
+fn node(pod: &Pod) -> usize {
+    let spec = pod.spec.as_ref();
+    spec.and_then(|spec| spec.node_name.as_ref())
+        .map_or(0, String::len)
 }
 
 /// How long one of so many took on average.

@@ -21,7 +21,7 @@ use windlass_bench::cases::Figures;
 use super::{OBJECTS, TRIGGER, cluster::merge, figures};
 
 /// How long reconciles are let run again before their rate is told.
-const LONG_ENOUGH: Duration = Duration::from_secs(2);
+const LONG_ENOUGH: Duration = Duration::from_secs(1);
 
 /// A round that takes longer never ends.
 const TOO_LONG: Duration = Duration::from_mins(1);

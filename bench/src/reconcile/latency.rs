@@ -20,7 +20,7 @@ use super::{cluster::merge, figures, object_name};
 pub(super) const CHANGING: usize = 5_000;
 
 /// For how long.
-const SECONDS: usize = 4;
+const SECONDS: usize = 2;
 
 /// When each object was written last, and what became of it.
 #[derive(Clone)]

@@ -30,6 +30,8 @@ pub(crate) type Decode<T> = fn(&[u8]) -> Result<T, String>;
 pub(crate) struct Entry {
     pub(crate) meta: Meta,
     form: Mutex<Form>,
+    /// The form's first object stays, whatever the budget.
+    is_pinned: bool,
     /// Somebody read it since [`Hot`](crate::hot::Hot) last asked.
     touched: AtomicBool,
     /// That it does not decode has been reported.
@@ -38,10 +40,14 @@ pub(crate) struct Entry {
 
 struct Form {
     body: Body,
-    pinned: Option<AnyObject>,
-    /// One for each type that it was read as.
-    decoded: Vec<AnyObject>,
+    /// Nearly always an object is read as one type, and then it is here.
+    object: Option<AnyObject>,
+    /// What it was read as besides: one for each type.
+    others: Option<Box<Others>>,
 }
+
+#[derive(Default)]
+struct Others(Vec<AnyObject>);
 
 #[derive(Clone)]
 pub(crate) enum Body {
@@ -57,15 +63,23 @@ pub(crate) struct Decoded<T> {
     pub(crate) text_bytes: usize,
 }
 
+impl Form {
+    fn known(&self) -> impl Iterator<Item = &AnyObject> {
+        let others = self.others.iter().flat_map(|others| &others.0);
+        self.object.iter().chain(others)
+    }
+}
+
 impl Entry {
     pub(crate) fn new(meta: Meta, body: Body, pinned: Option<AnyObject>) -> Self {
         let form = Form {
             body,
-            pinned,
-            decoded: Vec::new(),
+            object: pinned,
+            others: None,
         };
         Self {
             meta,
+            is_pinned: form.object.is_some(),
             form: Mutex::new(form),
             touched: AtomicBool::new(false),
             reported: AtomicBool::new(false),
@@ -75,9 +89,7 @@ impl Entry {
     /// The object, if it is at hand as a `T`.
     pub(crate) fn at_hand<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
         let form = self.form.lock();
-        let mut known = form.decoded.iter().chain(&form.pinned);
-        let found = known.find(|object| object.is::<T>())?;
-        let found = Arc::clone(found);
+        let found = Arc::clone(form.known().find(|object| object.is::<T>())?);
         drop(form);
         if !self.touched.load(Ordering::Relaxed) {
             self.touched.store(true, Ordering::Relaxed);
@@ -140,21 +152,41 @@ impl Entry {
     /// Keeps a decoded object; `false` if it has one of that type already.
     pub(crate) fn warm(&self, object: AnyObject) -> bool {
         let mut form = self.form.lock();
-        let mut known = form.decoded.iter();
-        if known.any(|known| (**known).type_id() == (*object).type_id()) {
+        if form
+            .known()
+            .any(|known| (**known).type_id() == (*object).type_id())
+        {
             return false;
         }
-        form.decoded.push(object);
+        match form.object {
+            None => form.object = Some(object),
+            Some(_) => form.others.get_or_insert_default().0.push(object),
+        }
         true
     }
 
     /// Lets the decoded objects go.
     pub(crate) fn cool(&self) {
-        self.form.lock().decoded = Vec::new();
+        let mut form = self.form.lock();
+        let object = if self.is_pinned { None } else { form.object.take() };
+        let others = form.others.take();
+        drop(form);
+        // Readers do not wait until they are freed.
+        drop((object, others));
     }
 
     /// Whether somebody has read it since this was last asked.
     pub(crate) fn was_read(&self) -> bool {
         self.touched.swap(false, Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_is_no_larger_than_a_hundred_thousand_of_them_may_be() {
+        assert_eq!(size_of::<Entry>(), 184);
     }
 }

@@ -1,6 +1,7 @@
 //! Finding objects by what they say: definitions of indexes, and the writer's part in keeping them exact.
 
 use std::{
+    borrow::Cow,
     collections::HashMap,
     fmt,
     marker::PhantomData,
@@ -11,14 +12,12 @@ use std::{
     },
 };
 
-use imbl::OrdSet;
-
 use crate::{
     entry::{Decode, Entry},
     key::ObjectKey,
     meta::Uid,
     path::FieldPath,
-    snapshot::Buckets,
+    snapshot::{Bucket, Buckets, Slot},
 };
 
 /// By what objects are found. An object may have several values, or none.
@@ -129,7 +128,12 @@ impl Definition {
     pub(crate) fn values(&self, entry: &Entry) -> Box<[Arc<str>]> {
         let mut values: Vec<Arc<str>> = match &self.source {
             Source::Label(name) => entry.meta.label(name).map(Arc::from).into_iter().collect(),
-            Source::Owner => entry.meta.owners().iter().map(|uid| owner_value(*uid)).collect(),
+            Source::Owner => entry
+                .meta
+                .owners()
+                .iter()
+                .map(|uid| owner_value(*uid).into())
+                .collect(),
             Source::Field(path) => {
                 let values = entry.text().map(|text| path.values(&text)).unwrap_or_default();
                 values.into_iter().map(Arc::from).collect()
@@ -149,9 +153,9 @@ impl Definition {
     }
 
     /// What to look up for a value that a user gave.
-    pub(crate) fn asked(&self, value: &str) -> Arc<str> {
+    pub(crate) fn asked<'a>(&self, value: &'a str) -> Cow<'a, str> {
         match self.source {
-            Source::Owner => owner_value(Uid::from(value)),
+            Source::Owner => owner_value(Uid::from(value)).into(),
             _ => value.into(),
         }
     }
@@ -168,8 +172,8 @@ impl fmt::Debug for Definition {
     }
 }
 
-fn owner_value(uid: Uid) -> Arc<str> {
-    format!("{uid:?}").into()
+fn owner_value(uid: Uid) -> String {
+    uid.to_string()
 }
 
 /// The writer's side of one index.
@@ -187,10 +191,10 @@ impl Kept {
         }
     }
 
-    /// Puts the object where it belongs now; `None` takes it out.
-    pub(crate) fn update(&mut self, buckets: &mut Buckets, key: &ObjectKey, entry: Option<&Entry>) {
-        let new = entry
-            .map(|entry| self.definition.values(entry))
+    /// Puts the object, which is in this slot, where it belongs now; `None` takes it out.
+    pub(crate) fn update(&mut self, buckets: &mut Buckets, key: &ObjectKey, now: Option<(Slot, &Entry)>) {
+        let new = now
+            .map(|(_, entry)| self.definition.values(entry))
             .unwrap_or_default();
         let old = if new.is_empty() {
             self.values.remove(key)
@@ -210,10 +214,11 @@ impl Kept {
                 }
             }
         }
+        let Some((slot, _)) = now else { return };
         for value in new.iter().filter(|value| !old.contains(value)) {
             match buckets.get_mut(value) {
-                Some(bucket) => drop(bucket.insert(key.clone())),
-                None => drop(buckets.insert(Arc::clone(value), OrdSet::unit(key.clone()))),
+                Some(bucket) => drop(bucket.insert(key.clone(), slot)),
+                None => drop(buckets.insert(Arc::clone(value), Bucket::unit(key.clone(), slot))),
             }
         }
     }

@@ -62,9 +62,10 @@ impl<T: Send + Sync + 'static> Lister<T> {
     /// ```
     pub fn list(&self, query: &Query) -> Vec<Arc<T>> {
         let (core, decode) = (&self.cache.shared.core, self.cache.decode);
-        let found = query.run(&core.store.snapshot(), &core.store.definitions());
+        let snapshot = core.store.snapshot();
+        let found = query.run(&snapshot, &core.store.definitions());
         found
-            .iter()
+            .into_iter()
             .filter_map(|entry| read(entry, core, decode).ok())
             .collect()
     }
@@ -73,17 +74,19 @@ impl<T: Send + Sync + 'static> Lister<T> {
     /// missing.
     pub fn try_list(&self, query: &Query) -> Result<Vec<Arc<T>>, Undecodable> {
         let (core, decode) = (&self.cache.shared.core, self.cache.decode);
-        let found = query.run(&core.store.snapshot(), &core.store.definitions());
-        found.iter().map(|entry| read(entry, core, decode)).collect()
+        let snapshot = core.store.snapshot();
+        let found = query.run(&snapshot, &core.store.definitions());
+        found.into_iter().map(|entry| read(entry, core, decode)).collect()
     }
 
     /// The objects that match, ordered by key, not decoded.
     pub fn list_stored(&self, query: &Query) -> Vec<Stored<T>> {
         let (core, decode) = (&self.cache.shared.core, self.cache.decode);
-        let found = query.run(&core.store.snapshot(), &core.store.definitions());
+        let snapshot = core.store.snapshot();
+        let found = query.run(&snapshot, &core.store.definitions());
         found
             .into_iter()
-            .map(|entry| Stored::new(entry, core, decode))
+            .map(|entry| Stored::new(Arc::clone(entry), core, decode))
             .collect()
     }
 
@@ -98,7 +101,19 @@ impl<T: Send + Sync + 'static> Lister<T> {
     /// # Ok(()) }
     /// ```
     pub fn by_index(&self, index: &Index<T>, value: &str) -> Vec<Arc<T>> {
-        self.list(&Query::all().indexed(index, value))
+        let (core, decode) = (&self.cache.shared.core, self.cache.decode);
+        let (snapshot, definition) = (core.store.snapshot(), &index.definition);
+        let Some(buckets) = snapshot.indexes.get(&definition.id) else {
+            // It is an index of another cache.
+            return self.list(&Query::all().indexed(index, value));
+        };
+        let Some(bucket) = buckets.get(&*definition.asked(value)) else {
+            return Vec::new();
+        };
+        let found = bucket.values().filter_map(|slot| snapshot.objects.in_slot(*slot));
+        let mut objects = Vec::with_capacity(bucket.len());
+        objects.extend(found.filter_map(|entry| read(entry, core, decode).ok()));
+        objects
     }
 
     /// How many objects there are.

@@ -87,8 +87,11 @@ impl Meta {
 }
 
 /// A UID in 16 bytes; what is not a UUID is hashed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Uid(u128);
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Uid(
+    /// Not as a number, which would have to lie at a multiple of 16 and leave gaps in each entry.
+    [u8; 16],
+);
 
 impl From<&str> for Uid {
     fn from(text: &str) -> Self {
@@ -105,23 +108,29 @@ impl From<&str> for Uid {
                 };
                 value << 4 | u128::from(digit)
             });
-            return Self(value);
+            return Self(value.to_be_bytes());
         }
         let half = |seed: u8| {
             let mut hasher = DefaultHasher::new();
             (seed, text).hash(&mut hasher);
             u128::from(hasher.finish())
         };
-        Self(half(0) << 64 | half(1))
+        Self((half(0) << 64 | half(1)).to_be_bytes())
     }
 }
 
 /// As the server writes it, if it was a UUID.
 impl fmt::Display for Uid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let digits = format!("{:032x}", self.0);
+        let digits = format!("{:032x}", u128::from_be_bytes(self.0));
         let parts = [0..8, 8..12, 12..16, 16..20, 20..32].map(|part| &digits[part]);
         f.write_str(&parts.join("-"))
+    }
+}
+
+impl fmt::Debug for Uid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 
@@ -177,7 +186,8 @@ mod tests {
     #[test]
     fn uids_differ_as_their_texts_do() {
         let uuid = "8c1d7c3e-6a0f-4b52-9f43-0a5de2b1c001";
-        assert_eq!(Uid::from(uuid).0, 0x8c1d_7c3e_6a0f_4b52_9f43_0a5d_e2b1_c001);
+        let number = 0x8c1d_7c3e_6a0f_4b52_9f43_0a5d_e2b1_c001_u128;
+        assert_eq!(Uid::from(uuid).0, number.to_be_bytes());
         assert_eq!(Uid::from(uuid).to_string(), uuid);
         let small = "00000000-0000-0000-0000-00000000000f";
         assert_eq!(Uid::from(small).to_string(), small);

@@ -2,15 +2,13 @@
 
 use std::{str::FromStr, sync::Arc};
 
-use imbl::OrdSet;
 use kube::core::{Selector, SelectorExt};
 
 use crate::{
     entry::Entry,
     index::{Definition, Index},
-    key::ObjectKey,
     path::{FieldPath, InvalidPath, or_empty},
-    snapshot::Snapshot,
+    snapshot::{Bucket, Snapshot},
 };
 
 /// What to list. Everything that is said must hold; the default is every object.
@@ -59,7 +57,7 @@ impl Query {
 
     /// Only objects that have this value in the index. More than one index: those that are in all.
     pub fn indexed<T>(mut self, index: &Index<T>, value: &str) -> Self {
-        let value = index.definition.asked(value);
+        let value = index.definition.asked(value).into();
         self.indexes.push((Arc::clone(&index.definition), value));
         self
     }
@@ -71,7 +69,7 @@ impl Query {
     }
 
     /// The entries that match, by key. `known` are the indexes that the snapshot may have.
-    pub(crate) fn run(&self, snapshot: &Snapshot, known: &[Arc<Definition>]) -> Vec<Arc<Entry>> {
+    pub(crate) fn run<'a>(&self, snapshot: &'a Snapshot, known: &[Arc<Definition>]) -> Vec<&'a Arc<Entry>> {
         let limit = self.limit.unwrap_or(usize::MAX);
         let Some(mut plan) = self.plan(snapshot, known) else {
             return Vec::new();
@@ -79,21 +77,23 @@ impl Query {
         // What is taken from a set need not be looked for in it.
         let narrowest = (0..plan.sets.len()).min_by_key(|place| plan.sets[*place].len());
         let narrowest = narrowest.map(|place| plan.sets.swap_remove(place));
-        let matching = |entry: &&Arc<Entry>| self.matches(entry, &plan);
+        let matching = |entry: &&'a Arc<Entry>| self.matches(entry, &plan);
         match narrowest {
             Some(narrowest) => {
-                let found = narrowest.iter().filter_map(|key| snapshot.objects.get(key));
-                found.filter(matching).take(limit).cloned().collect()
+                let found = narrowest
+                    .values()
+                    .filter_map(|slot| snapshot.objects.in_slot(*slot));
+                found.filter(matching).take(limit).collect()
             }
             None => {
                 let all = snapshot.objects.within(self.namespace.as_deref());
-                all.filter(matching).take(limit).cloned().collect()
+                all.filter(matching).take(limit).collect()
             }
         }
     }
 
     /// How to find the objects; `None` if an index says that there are none.
-    fn plan<'a>(&'a self, snapshot: &'a Snapshot, known: &[Arc<Definition>]) -> Option<Plan<'a>> {
+    fn plan<'q, 'a>(&'q self, snapshot: &'a Snapshot, known: &[Arc<Definition>]) -> Option<Plan<'q, 'a>> {
         let mut plan = Plan::default();
         for (index, value) in &self.indexes {
             match snapshot.indexes.get(&index.id) {
@@ -114,12 +114,12 @@ impl Query {
         Some(plan)
     }
 
-    fn matches(&self, entry: &Entry, plan: &Plan<'_>) -> bool {
+    fn matches(&self, entry: &Entry, plan: &Plan<'_, '_>) -> bool {
         let meta = &entry.meta;
         self.namespace
             .as_deref()
             .is_none_or(|namespace| *meta.key.namespace == *namespace)
-            && plan.sets.iter().all(|set| set.contains(&meta.key))
+            && plan.sets.iter().all(|set| set.contains_key(&meta.key))
             && self
                 .labels
                 .as_ref()
@@ -134,11 +134,11 @@ impl Query {
 
 /// What indexes say about a query.
 #[derive(Default)]
-struct Plan<'a> {
+struct Plan<'q, 'a> {
     /// Only objects that are in all of these.
-    sets: Vec<&'a OrdSet<ObjectKey>>,
+    sets: Vec<&'a Bucket>,
     /// Indexes of another cache, which say nothing here: each object is asked.
-    unindexed: Vec<(&'a Arc<Definition>, &'a Arc<str>)>,
+    unindexed: Vec<(&'q Arc<Definition>, &'q Arc<str>)>,
 }
 
 /// Conditions on fields, as on the server: `spec.nodeName=n1,status.phase!=Running`. A field that is absent equals

@@ -1,22 +1,41 @@
 //! A consistent state of the store: persistent maps, so that a reader's costs nothing and the writer never waits.
+//!
+//! ```text
+//!   hash of a key ─► Places ─┐
+//!   namespace ─► name ───────┼─► slot ─► Entry       a new state of an object changes only what is in its slot
+//!   index ─► value ─► key ───┘
+//! ```
 
-use std::{ops::Bound, sync::Arc};
+use std::{hash::BuildHasher, ops::Bound, sync::Arc};
 
-use imbl::{OrdMap, OrdSet};
+use foldhash::fast::RandomState;
+use imbl::{OrdMap, Vector};
 
-use crate::{entry::Entry, key::ObjectKey};
+use crate::{entry::Entry, key::ObjectKey, paged::Paged, places::Places};
 
 /// Objects by namespace and name. Those outside any namespace are in the one with the empty name.
 #[derive(Clone, Default)]
 pub(crate) struct Objects {
+    slots: Paged<Option<Arc<Entry>>>,
+    places: Places,
+    /// For their order.
     namespaces: OrdMap<Arc<str>, Names>,
-    len: usize,
+    /// Slots that are empty, below the number of slots ever used at once.
+    free: Vector<Slot>,
+    len: u32,
+    hasher: RandomState,
 }
 
-type Names = OrdMap<Arc<str>, Arc<Entry>>;
+/// The number of an object's place, the same for as long as there is an object of its key.
+pub(crate) type Slot = u32;
 
-/// Which objects have a value, for one index.
-pub(crate) type Buckets = OrdMap<Arc<str>, OrdSet<ObjectKey>>;
+type Names = OrdMap<Arc<str>, Slot>;
+
+/// Which objects have a value.
+pub(crate) type Bucket = OrdMap<ObjectKey, Slot>;
+
+/// Which objects have which values, for one index.
+pub(crate) type Buckets = OrdMap<Arc<str>, Bucket>;
 
 /// What readers see.
 #[derive(Clone, Default)]
@@ -29,40 +48,73 @@ pub(crate) struct Snapshot {
 }
 
 impl Objects {
+    #[inline]
     pub(crate) fn get(&self, key: &ObjectKey) -> Option<&Arc<Entry>> {
-        self.namespaces.get(&key.namespace)?.get(&key.name)
+        self.in_slot(self.slot(key)?)
+    }
+
+    /// Where the object of this key is.
+    #[inline]
+    pub(crate) fn slot(&self, key: &ObjectKey) -> Option<Slot> {
+        self.places.find(self.hash(key), |slot| {
+            self.in_slot(slot).is_some_and(|entry| entry.meta.key == *key)
+        })
+    }
+
+    #[inline]
+    pub(crate) fn in_slot(&self, slot: Slot) -> Option<&Arc<Entry>> {
+        self.slots.get(slot as usize)?.as_ref()
+    }
+
+    #[inline]
+    fn hash(&self, key: &ObjectKey) -> u32 {
+        (self.hasher.hash_one(key) >> 32) as u32
     }
 
     pub(crate) fn insert(&mut self, entry: Arc<Entry>) -> Option<Arc<Entry>> {
-        let ObjectKey { namespace, name } = entry.meta.key.clone();
-        let replaced = match self.namespaces.get_mut(&namespace) {
-            Some(names) => names.insert(name, entry),
-            None => {
-                self.namespaces.insert(namespace, Names::unit(name, entry));
-                None
-            }
-        };
-        self.len += usize::from(replaced.is_none());
-        replaced
+        let key = &entry.meta.key;
+        if let Some(slot) = self.slot(key) {
+            return self.slots.set(slot as usize, Some(entry));
+        }
+        // Without an empty one, all below the number of objects are in use.
+        let slot = self.free.pop_back().unwrap_or(self.len);
+        self.places.insert(self.hash(key), slot);
+        let ObjectKey { namespace, name } = key.clone();
+        match self.namespaces.get_mut(&namespace) {
+            Some(names) => drop(names.insert(name, slot)),
+            None => drop(self.namespaces.insert(namespace, Names::unit(name, slot))),
+        }
+        self.slots.set(slot as usize, Some(entry));
+        self.len += 1;
+        None
     }
 
     pub(crate) fn remove(&mut self, key: &ObjectKey) -> Option<Arc<Entry>> {
-        let names = self.namespaces.get_mut(&key.namespace)?;
-        let removed = names.remove(&key.name)?;
-        if names.is_empty() {
-            self.namespaces.remove(&key.namespace);
+        let slot = self.slot(key)?;
+        self.places.remove(self.hash(key), slot);
+        if let Some(names) = self.namespaces.get_mut(&key.namespace) {
+            names.remove(&key.name);
+            if names.is_empty() {
+                self.namespaces.remove(&key.namespace);
+            }
         }
+        self.free.push_back(slot);
         self.len -= 1;
-        Some(removed)
+        if self.len == 0 {
+            // Nothing refers to a slot any more: the memory of the most that there ever were goes back.
+            let mut all = std::mem::take(self);
+            return all.slots.set(slot as usize, None);
+        }
+        self.slots.set(slot as usize, None)
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.len
+        self.len as usize
     }
 
     /// Everything, ordered by key.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Entry>> {
-        self.namespaces.values().flat_map(OrdMap::values)
+        self.within(None)
     }
 
     /// The objects of one namespace, or of all.
@@ -74,5 +126,6 @@ impl Objects {
         self.namespaces
             .range::<_, str>(range)
             .flat_map(|(_, names)| names.values())
+            .filter_map(|slot| self.in_slot(*slot))
     }
 }

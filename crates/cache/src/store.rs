@@ -149,7 +149,8 @@ impl Store {
         let mut snapshot = Snapshot::clone(&self.snapshot());
         let mut buckets = crate::snapshot::Buckets::new();
         for entry in snapshot.objects.iter() {
-            kept.update(&mut buckets, &entry.meta.key, Some(entry));
+            let slot = snapshot.objects.slot(&entry.meta.key);
+            kept.update(&mut buckets, &entry.meta.key, slot.map(|slot| (slot, &**entry)));
         }
         snapshot.indexes.insert(definition.id, buckets);
         writer.indexes.push(kept);
@@ -377,9 +378,13 @@ impl<'a> Writing<'a> {
     }
 
     fn reindex(&mut self, key: &ObjectKey, entry: Option<&Entry>) {
+        if self.writer.indexes.is_empty() {
+            return;
+        }
+        let now = self.snapshot.objects.slot(key).zip(entry);
         for kept in &mut self.writer.indexes {
             if let Some(buckets) = self.snapshot.indexes.get_mut(&kept.definition.id) {
-                kept.update(buckets, key, entry);
+                kept.update(buckets, key, now);
             }
         }
     }

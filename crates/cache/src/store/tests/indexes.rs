@@ -33,7 +33,8 @@ fn apply(world: &World, entry: Arc<Entry>) {
 }
 
 fn names(world: &World, query: &Query) -> Vec<String> {
-    let found = query.run(&world.core.store.snapshot(), &world.core.store.definitions());
+    let snapshot = world.core.store.snapshot();
+    let found = query.run(&snapshot, &world.core.store.definitions());
     found
         .iter()
         .map(|entry| entry.meta.key.name().to_owned())
@@ -189,6 +190,14 @@ proptest! {
                     world.core.store.replace(&world.scope, staged, &version.to_string());
                 }
                 _ => apply(&world, entry),
+            }
+            let snapshot = world.core.store.snapshot();
+            let all: Vec<_> = snapshot.objects.iter().collect();
+            prop_assert_eq!(snapshot.objects.len(), all.len());
+            for name in 0..5 {
+                let key = ObjectKey::namespaced("n", format!("p{name}"));
+                let listed = all.iter().find(|entry| entry.meta.key == key).map(|entry| Arc::as_ptr(entry));
+                prop_assert_eq!(snapshot.objects.get(&key).map(Arc::as_ptr), listed);
             }
             for value in 0..3 {
                 let scanned = Query::all().labels(Expression::Equal("app".into(), format!("app{value}")));
