@@ -127,14 +127,15 @@ func rounds(kubeconfig string, workers, objects int, writes bool) Figures {
 	done.Store(0)
 	measuring.Store(true)
 	var spent time.Duration
-	reconciles := 0
+	reconciles, started := 0, cpu()
 	for spent < time.Second {
 		number := round.Add(1)
 		merge(c, &corev1.Secret{}, benchTrigger, fmt.Sprintf(`{"metadata":{"annotations":{"round":"%d-%d"}}}`, os.Getpid(), number))
 		spent += <-ended
 		reconciles += objects - 1
 	}
-	return Figures{"per_second": float64(reconciles) / spent.Seconds()}
+	each := float64((cpu() - started).Nanoseconds()) / 1e3 / float64(reconciles)
+	return Figures{"per_second": float64(reconciles) / spent.Seconds(), "cpu": each, "peak": peak()}
 }
 
 // quiet returns when every object has been reconciled and nothing is any more.

@@ -89,6 +89,7 @@ impl Rounds {
         self.ended.send_replace((0, Duration::ZERO));
         let mut ended = self.ended.subscribe();
         let (mut spent, mut reconciles) = (Duration::ZERO, 0);
+        let started = figures::cpu_micros()?;
         while spent < LONG_ENOUGH {
             let round = self.round.fetch_add(1, Ordering::Relaxed) + 1;
             let patch = json!({ "metadata": { "annotations": { "round": stamp(round) } } });
@@ -100,7 +101,7 @@ impl Rounds {
             spent += last?.1;
             reconciles += self.objects - 1;
         }
-        Ok(figures::rate(reconciles, spent))
+        figures::rate(reconciles, spent, figures::cpu_micros()? - started)
     }
 
     fn first(&self) -> MutexGuard<'_, Instant> {

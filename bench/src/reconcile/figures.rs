@@ -2,12 +2,25 @@
 
 use std::time::Duration;
 
-use windlass_bench::cases::{Figures, figures};
+use windlass_bench::{
+    cases::{Figures, figures},
+    processes,
+};
 
-/// How many reconciles there were in a second.
-#[expect(clippy::cast_precision_loss, reason = "a figure for a table")]
-pub(super) fn rate(reconciles: usize, spent: Duration) -> Figures {
-    figures([("per_second", reconciles as f64 / spent.as_secs_f64())])
+/// How long this process has been computing.
+pub(super) fn cpu_micros() -> anyhow::Result<f64> {
+    processes::cpu_micros(std::process::id())
+}
+
+/// How many reconciles there were in a second, and what each took of the processors; and the most memory the process had.
+#[expect(clippy::cast_precision_loss, reason = "figures for a table")]
+pub(super) fn rate(reconciles: usize, spent: Duration, cpu_micros: f64) -> anyhow::Result<Figures> {
+    let count = reconciles as f64;
+    Ok(figures([
+        ("per_second", count / spent.as_secs_f64()),
+        ("cpu", cpu_micros / count),
+        ("peak", processes::peak_megabytes(std::process::id())?),
+    ]))
 }
 
 /// How long it took from a change to the start of its reconcile.

@@ -62,9 +62,24 @@ const CASES: [Case; 13] = [
     per_second("write", "one write, 2,000 objects, 1 worker", 1),
     per_second("write", "one write, 2,000 objects, 8 workers", 8),
     per_second("write", "one write, 2,000 objects, 64 workers", 64),
-    latency("wake", "change to reconcile, none in flight", 0, ALL),
-    latency("wake", "change to reconcile, 1,000 in flight", 1_000, ALL),
-    latency("wake", "change to reconcile, 20,000 in flight", 20_000, ALL),
+    latency(
+        "wake",
+        "change of 1 object to its reconcile, none in flight",
+        0,
+        ALL,
+    ),
+    latency(
+        "wake",
+        "change of 1 object to its reconcile, 1,000 in flight",
+        1_000,
+        ALL,
+    ),
+    latency(
+        "wake",
+        "change of 1 object to its reconcile, 20,000 in flight",
+        20_000,
+        ALL,
+    ),
     latency("latency", "5,000 changes/s in-process", 5_000, &[OURS, KUBE_RS]),
 ];
 
@@ -74,11 +89,23 @@ const fn per_second(name: &'static str, title: &'static str, workers: usize) -> 
         name,
         number: workers,
         contenders: ALL,
-        lines: &[Line {
-            what: "",
-            key: "per_second",
-            unit: Unit::PerSecond,
-        }],
+        lines: &[
+            Line {
+                what: "",
+                key: "per_second",
+                unit: Unit::PerSecond,
+            },
+            Line {
+                what: ": CPU each",
+                key: "cpu",
+                unit: Unit::Micros,
+            },
+            Line {
+                what: ": memory at the peak",
+                key: "peak",
+                unit: Unit::Megabytes,
+            },
+        ],
     }
 }
 
