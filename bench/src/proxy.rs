@@ -110,9 +110,8 @@ async fn pass(request: Request<Incoming>, client: &Client, counts: &Counts) -> R
 /// What a path is about: the kind and the part, without names. Paths that are about no kind are told as they are.
 fn subject(path: &str) -> String {
     let parts: Vec<_> = path.trim_matches('/').split('/').collect();
-    let of_group = match parts[..] {
-        ["api", _, ref rest @ ..] | ["apis", _, _, ref rest @ ..] => rest,
-        _ => return path.to_owned(),
+    let (["api", _, of_group @ ..] | ["apis", _, _, of_group @ ..]) = &parts[..] else {
+        return path.to_owned();
     };
     match *of_group {
         ["namespaces", _, kind, _, part] | [kind, _, part] if kind != "namespaces" => {
