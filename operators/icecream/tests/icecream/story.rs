@@ -123,6 +123,10 @@ pub(crate) async fn the_roles_are_enough_and_nothing_in_them_is_idle(case: Case)
     let renamed = json!({ "spec": { "deploymentName": "renamed" } });
     stand.patch::<Icecream>("example", renamed).await?;
     stand.wait_gone::<Deployment>("scoops").await?;
+    let first = stand.wait_for::<Deployment>("renamed", |_| true).await?;
+    stand.delete::<Deployment>("renamed").await?;
+    let is_another = |now: &Deployment| now.uid() != first.uid();
+    stand.wait_for("renamed", is_another).await?;
     stand.close().await?;
     assert_eq!(rights.refused(), [""; 0]);
     assert_eq!(rights.unused(), [], "granted, and nobody needs it");
