@@ -68,13 +68,14 @@ pub(crate) async fn each_pod_that_comes_changes_or_goes_has_its_line(case: Case)
     label(&world, "a", "1").await?;
     paper.reads(&[SYNC_A; 2]).await?;
     world.delete::<Pod>("a").await?;
-    // A server may announce a deletion by a change.
+    // A server may announce a deletion by a change, and what is said about that change is what is so when it is said.
     let gone = gone(&case, "a");
     paper.wait(|sheet| sheet.lines.contains(&gone)).await?;
     let lines = paper.lines();
-    let (last, before) = lines.split_last().context("lines")?;
+    let told = lines.iter().position(|line| *line == gone).context("waited for")?;
+    let (before, after) = lines.split_at(told);
     assert!(
-        *last == gone && before.iter().all(|line| line == SYNC_A),
+        before.iter().all(|line| line == SYNC_A) && after.iter().all(|line| *line == gone),
         "{lines:#?}"
     );
     running.stop().await
