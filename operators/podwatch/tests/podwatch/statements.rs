@@ -72,7 +72,10 @@ pub(crate) async fn each_pod_that_comes_changes_or_goes_has_its_line(case: Case)
     let gone = gone(&case, "a");
     paper.wait(|sheet| sheet.lines.contains(&gone)).await?;
     let lines = paper.lines();
-    let told = lines.iter().position(|line| *line == gone).context("waited for")?;
+    let told = lines
+        .iter()
+        .position(|line| *line == gone)
+        .context("waited for")?;
     let (before, after) = lines.split_at(told);
     assert!(
         before.iter().all(|line| line == SYNC_A) && after.iter().all(|line| *line == gone),
