@@ -237,13 +237,16 @@ pub fn figure(number: f64) -> String {
     let (whole, rest) = text
         .split_once('.')
         .map_or((&*text, ""), |(whole, rest)| (whole, rest));
+    let (sign, whole) = whole
+        .strip_prefix('-')
+        .map_or(("", whole), |digits| ("-", digits));
     let digits: Vec<char> = whole.chars().collect();
     let groups: Vec<String> = digits
         .rchunks(3)
         .rev()
         .map(|group| group.iter().collect())
         .collect();
-    let whole = groups.join(",");
+    let whole = format!("{sign}{}", groups.join(","));
     if rest.is_empty() {
         whole
     } else {
@@ -314,6 +317,12 @@ mod tests {
         report.keep(|case| case == "lists");
         assert_eq!(report.cases(), ["lists"]);
         assert_eq!(report.ratio(&report.rows[0]), Some(0.5));
+    }
+
+    #[test]
+    fn figures_have_three_digits_and_groups_of_three() {
+        let texts = [0.614, 17.6, -123.24, 10_496.4, -1_234_567.0].map(figure);
+        assert_eq!(texts, ["0.614", "17.6", "-123.2", "10,496", "-1,234,567"]);
     }
 
     #[test]

@@ -108,6 +108,7 @@ pub(super) fn pod(number: usize, version: u64) -> Value {
     let zone = format!("eu-west-1{}", ["a", "b", "c"][number % 3]);
     let tier = ["web", "batch", "data"][service % 3];
     let count = 1 + of_service.below(2);
+    let access = format!("kube-api-access-{}", own.letters(5));
     let mut containers = Vec::new();
     let mut statuses = Vec::new();
     for place in 0..count {
@@ -138,7 +139,7 @@ pub(super) fn pod(number: usize, version: u64) -> Value {
             "resources": {"requests": {"cpu": format!("{}m", 50 * (1 + of_service.below(9))), "memory": format!("{}Mi", 64 * (1 + of_service.below(15)))}, "limits": {"memory": format!("{}Mi", 1024 + 64 * of_service.below(15))}},
             "readinessProbe": {"httpGet": {"path": "/ready", "port": "http", "scheme": "HTTP"}, "periodSeconds": 5 + of_service.below(10), "timeoutSeconds": 1, "successThreshold": 1, "failureThreshold": 3},
             "livenessProbe": {"httpGet": {"path": "/live", "port": "http", "scheme": "HTTP"}, "initialDelaySeconds": 10, "periodSeconds": 10, "timeoutSeconds": 1, "successThreshold": 1, "failureThreshold": 3},
-            "volumeMounts": [{"name": "settings", "mountPath": "/etc/settings", "readOnly": true}, {"name": format!("kube-api-access-{}", own.letters(5)), "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": true}],
+            "volumeMounts": [{"name": "settings", "mountPath": "/etc/settings", "readOnly": true}, {"name": access, "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": true}],
             "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}, "readOnlyRootFilesystem": true},
             "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File",
         }));
@@ -165,7 +166,7 @@ pub(super) fn pod(number: usize, version: u64) -> Value {
             "containers": containers, "nodeName": node, "restartPolicy": "Always", "dnsPolicy": "ClusterFirst", "enableServiceLinks": true, "preemptionPolicy": "PreemptLowerPriority", "priority": 0, "schedulerName": "default-scheduler", "securityContext": {}, "serviceAccount": name, "serviceAccountName": name, "terminationGracePeriodSeconds": 30,
             "nodeSelector": {"topology.kubernetes.io/zone": zone},
             "tolerations": [{"effect": "NoExecute", "key": "node.kubernetes.io/not-ready", "operator": "Exists", "tolerationSeconds": 300}, {"effect": "NoExecute", "key": "node.kubernetes.io/unreachable", "operator": "Exists", "tolerationSeconds": 300}],
-            "volumes": [{"name": "settings", "configMap": {"name": format!("{name}-settings"), "defaultMode": 420}}, {"name": format!("kube-api-access-{}", own.letters(5)), "projected": {"defaultMode": 420, "sources": [{"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}}, {"configMap": {"items": [{"key": "ca.crt", "path": "ca.crt"}], "name": "kube-root-ca.crt"}}, {"downwardAPI": {"items": [{"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}, "path": "namespace"}]}}]}}],
+            "volumes": [{"name": "settings", "configMap": {"name": format!("{name}-settings"), "defaultMode": 420}}, {"name": access, "projected": {"defaultMode": 420, "sources": [{"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}}, {"configMap": {"items": [{"key": "ca.crt", "path": "ca.crt"}], "name": "kube-root-ca.crt"}}, {"downwardAPI": {"items": [{"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}, "path": "namespace"}]}}]}}],
         },
         "status": {
             "phase": "Running", "hostIP": node.replace("ip-", "").split('.').next().unwrap_or_default().replace('-', "."), "podIP": ip, "podIPs": [{"ip": ip}], "qosClass": "Burstable", "startTime": at(5),
