@@ -225,17 +225,11 @@ impl Nodes {
     }
 
     async fn verify(&self, sight: Sight<'_>) -> Result<Next, Error> {
-        let Sight {
-            ctx,
-            node,
-            view,
-            policy,
-            ..
-        } = sight;
+        let view = sight.view;
         let Some(state) = view.state() else {
             return Ok(Next::Rest(Action::done()));
         };
-        let pods = ctx.lister::<Pod>()?;
+        let pods = sight.ctx.lister::<Pod>()?;
         let path = "spec.nodeName".parse::<FieldPath>()?;
         let of_node = pods.cache().index(IndexBy::field(path));
         let pods = pods.try_list(&Query::all().indexed(&of_node, &view.name))?;
@@ -245,13 +239,13 @@ impl Nodes {
             checked: view.progress().and_then(|progress| progress.checked.as_deref()),
         };
         let now = self.0.clock.now();
-        match after::check(node, &pods, &policy.spec.after, booted, now)? {
+        match after::check(sight.node, &pods, &sight.policy.spec.after, booted, now)? {
             After::Good => match self.with_facts(sight, |facts| machine::verified(view, facts)) {
                 Some(change) => self.write(sight, &change).await,
                 None => Ok(Next::Rest(Action::done())),
             },
             After::Waiting { why, until } => {
-                self.tell(ctx, node, view, Some(&why)).await?;
+                self.tell(sight.ctx, sight.node, view, Some(&why)).await?;
                 let until = [until, state.deadline].into_iter().flatten().min();
                 Ok(Next::Rest(until.map_or_else(Action::done, |until| {
                     Action::requeue_after(self.0.wait(until))
