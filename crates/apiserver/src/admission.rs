@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::{
     object::Object,
@@ -120,8 +120,14 @@ impl Api {
             );
             return Err(Status::forbidden(resource, shown_name(pod), &why));
         };
-        let account = account.object.decode();
-        let own = |key: &str| account.fields().get(key).cloned();
+        // Most accounts say nothing of either.
+        let says = |key: &str| memchr::memmem::find(account.object.json(), key.as_bytes()).is_some();
+        let account = (says("imagePullSecrets") || says("automount")).then(|| account.object.decode());
+        let own = |key: &str| {
+            account
+                .as_ref()
+                .and_then(|account| account.fields().get(key).cloned())
+        };
         let Some(spec) = pod.fields_mut().get_mut("spec") else {
             return Ok(());
         };
@@ -269,35 +275,36 @@ fn priority(class: &Object) -> (i64, Option<String>) {
 
 /// Adds the token's volume, and mounts it in every container that has nothing there yet.
 fn mount_token(spec: &mut Value, volume: &str) {
-    let mount = json!({"name": volume, "readOnly": true, "mountPath": TOKEN_PATH});
+    let Value::Object(spec) = spec else { return };
     let mut used = false;
     for list in ["initContainers", "containers"] {
-        for container in spec[list].as_array_mut().into_iter().flatten() {
-            let mut mounts = container["volumeMounts"].as_array().cloned().unwrap_or_default();
+        let containers = spec.get_mut(list).and_then(Value::as_array_mut);
+        for container in containers.into_iter().flatten().filter_map(Value::as_object_mut) {
+            let mounts = items_or_none(container, "volumeMounts");
             if mounts.iter().all(|mount| mount["mountPath"] != TOKEN_PATH) {
                 used = true;
-                mounts.push(mount.clone());
-                container["volumeMounts"] = mounts.into();
+                mounts.push(json!({"name": volume, "readOnly": true, "mountPath": TOKEN_PATH}));
             }
-        }
-        // Asking for a list that is not there leaves a null behind.
-        if spec[list].is_null()
-            && let Some(fields) = spec.as_object_mut()
-        {
-            fields.remove(list);
         }
     }
     if used {
-        let mut volumes = spec["volumes"].as_array().cloned().unwrap_or_default();
-        volumes.push(json!({"name": volume, "projected": {"defaultMode": 0o644, "sources": [
+        items_or_none(spec, "volumes").push(json!({"name": volume, "projected": {"defaultMode": 0o644, "sources": [
             {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
             {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
             {"downwardAPI": {"items": [
                 {"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}},
             ]}},
         ]}}));
-        spec["volumes"] = volumes.into();
     }
+}
+
+/// The list under a name, which is there afterwards.
+fn items_or_none<'a>(fields: &'a mut Map<String, Value>, name: &str) -> &'a mut Vec<Value> {
+    let place = fields.entry(name).or_insert(Value::Null);
+    if !place.is_array() {
+        *place = Value::Array(Vec::new());
+    }
+    place.as_array_mut().expect("a list by now")
 }
 
 /// A pod stays for five minutes on a node that is not ready or not reachable, unless it says what it tolerates.

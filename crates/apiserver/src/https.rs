@@ -8,7 +8,7 @@ use hyper_util::{
     service::TowerToHyperService,
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio::{net::TcpListener, task::JoinSet};
+use tokio::{io::BufReader, net::TcpListener, task::JoinSet};
 use tokio_rustls::TlsAcceptor;
 
 use crate::{
@@ -21,6 +21,9 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 
 /// How long open requests may go on after the stop; watches never end by themselves.
 const GRACE: Duration = Duration::from_millis(200);
+
+/// What is read from a connection at once, as far as it is there: most requests as a whole. TLS by itself asks for 4 KB.
+const READ: usize = 8 * 1024;
 
 /// What the server shows to its clients, and what it asks of them.
 #[derive(Clone, Debug)]
@@ -90,6 +93,7 @@ impl Server {
             let clients = clients.clone();
             connections.spawn(async move {
                 stream.set_nodelay(true).ok();
+                let stream = BufReader::with_capacity(READ, stream);
                 let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await else {
                     return;
                 };

@@ -59,6 +59,7 @@ mod object;
 mod openapi;
 mod particular;
 mod patch;
+mod pick;
 pub mod protobuf;
 mod registry;
 mod request;

@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::{crd, naming, object::Object, registry::Resource, schema::quantity};
+use crate::{crd, naming, object::Object, pick::pick, registry::Resource, schema::quantity};
 
 /// Labels of nodes that have other names now.
 const OLD_NODE_LABELS: [(&str, &str, &str); 4] = [
@@ -153,18 +153,19 @@ fn about_pod(spec: &Value, path: &dyn Display, remarks: &mut Vec<String>) {
     }
     for (index, volume) in list(&spec["volumes"]).iter().enumerate() {
         let path = format_args!("{path}.volumes[{index}]");
-        if volume.get("gitRepo").is_some() {
+        let [ephemeral, repository, projected] = pick(volume, ["ephemeral", "gitRepo", "projected"]);
+        if !repository.is_null() {
             remarks.push(format!(
                 "{path}.gitRepo: deprecated in v1.11, and disabled by default in v1.33+"
             ));
         }
-        for source in list(&volume["projected"]["sources"]) {
+        for source in list(&projected["sources"]) {
             if source.as_object().is_some_and(serde_json::Map::is_empty) {
                 let name = &volume["name"];
                 remarks.push(format!("volume {name} (Projected) has no sources provided"));
             }
         }
-        let claim = &volume["ephemeral"]["volumeClaimTemplate"]["spec"];
+        let claim = &ephemeral["volumeClaimTemplate"]["spec"];
         let path = format_args!("{path}.ephemeral.volumeClaimTemplate.spec");
         about_bytes(
             &claim["resources"]["requests"]["storage"],
@@ -222,19 +223,19 @@ fn about_selectors(spec: &Value, path: &dyn Display, remarks: &mut Vec<String>) 
 }
 
 fn about_container(container: &Value, path: &dyn Display, remarks: &mut Vec<String>) {
-    let resources = &container["resources"];
+    let [variables, ports, resources] = pick(container, ["env", "ports", "resources"]);
     for kind in ["limits", "requests"] {
-        let amounts = &resources[kind];
-        for resource in ["memory", "ephemeral-storage"] {
+        let [storage, memory] = pick(&resources[kind], ["ephemeral-storage", "memory"]);
+        for (resource, amount) in [("memory", memory), ("ephemeral-storage", storage)] {
             about_bytes(
-                &amounts[resource],
+                amount,
                 format_args!("{path}.resources.{kind}[{resource}]"),
                 remarks,
             );
         }
     }
-    about_variables(list(&container["env"]), path, remarks);
-    let ports = list(&container["ports"]);
+    about_variables(list(variables), path, remarks);
+    let ports = list(ports);
     for (index, port) in ports.iter().enumerate() {
         let text = |key: &str| port[key].as_str().unwrap_or_default();
         if !text("hostIP").is_empty() && port["hostPort"].as_i64().unwrap_or(0) == 0 {

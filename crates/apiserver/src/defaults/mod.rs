@@ -135,6 +135,21 @@ pub(super) fn apply(rule: Rule, value: &mut Value) {
     }
 }
 
+/// Follows those of many rules whose paths begin with a field that is there, which are few: a volume has one source of thirty.
+pub(super) fn apply_matching(rules: &[Rule], value: &mut Value) {
+    let Value::Object(fields) = value else { return };
+    for (key, inner) in fields {
+        for (path, plain) in rules {
+            let rest = path
+                .strip_prefix(key.as_str())
+                .and_then(|rest| rest.strip_prefix('.'));
+            if let Some(rest) = rest {
+                apply((rest, *plain), inner);
+            }
+        }
+    }
+}
+
 /// `stringData` is for writing: it lands in `data`.
 fn fill_secret(secret: &mut Value) {
     let Some(Value::Object(texts)) = secret

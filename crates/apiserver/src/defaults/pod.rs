@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{
     Plain::{Empty, Number, Text},
-    Rule, apply, items, set,
+    Rule, apply, apply_matching, items, set,
 };
 
 const SPEC: [Rule; 5] = [
@@ -109,9 +109,7 @@ pub(super) fn fill_spec(spec: &mut Value) {
         if volume.as_object().is_some_and(|fields| fields.len() == 1) {
             set(volume, "emptyDir", json!({}));
         }
-        for rule in VOLUME {
-            apply(rule, volume);
-        }
+        apply_matching(&VOLUME, volume);
         fill_volume_source(volume);
     }
 }
@@ -122,14 +120,13 @@ pub(super) fn fill_pod(spec: &mut Value) {
     let on_host = spec["hostNetwork"] == true;
     for list in ["containers", "initContainers"] {
         for container in items(spec, list) {
-            let limits = container["resources"]
-                .get("limits")
-                .and_then(Value::as_object)
-                .cloned();
+            let resources = &mut container["resources"];
+            let limits = resources.get("limits").and_then(Value::as_object).cloned();
             if let Some(limits) = limits {
-                set(&mut container["resources"], "requests", json!({}));
+                set(resources, "requests", json!({}));
+                let requests = &mut resources["requests"];
                 for (resource, amount) in limits {
-                    set(&mut container["resources"]["requests"], &resource, amount);
+                    set(requests, &resource, amount);
                 }
             }
             if on_host {
@@ -143,9 +140,7 @@ pub(super) fn fill_pod(spec: &mut Value) {
 }
 
 pub(super) fn fill_volume_source(volume: &mut Value) {
-    for rule in SOURCE {
-        apply(rule, volume);
-    }
+    apply_matching(&SOURCE, volume);
 }
 
 fn fill_container(container: &mut Value) {

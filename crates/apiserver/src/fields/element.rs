@@ -76,6 +76,15 @@ pub(super) fn write_name(json: &mut Vec<u8>, name: &str) {
     json.push(b'"');
 }
 
+/// Writes a step to a field whose name has nothing to escape.
+pub(super) fn write_plain_name(json: &mut Vec<u8>, name: &str) {
+    debug_assert!(is_plain(name), "{name}");
+    json.reserve(name.len() + 8);
+    json.extend_from_slice(b"\"f:");
+    json.extend_from_slice(name.as_bytes());
+    json.push(b'"');
+}
+
 /// Writes a step to an item by its key.
 pub(super) fn write_key<'v>(json: &mut Vec<u8>, fields: impl Iterator<Item = (&'v str, &'v Value)>) {
     json.extend_from_slice(b"\"k:{");

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::{
     Element, Set, Shape,
     compare::is_same,
-    element::{compare_values, write_key, write_name},
+    element::{compare_values, write_key, write_name, write_plain_name},
     set::Branch,
     shape::Form,
 };
@@ -67,6 +67,8 @@ impl<'a> Unowned<'a> {
 /// One step of the way down.
 #[derive(Clone, Copy)]
 enum Step<'a> {
+    /// A field that the schema names: there is nothing in it to escape.
+    Known(&'a str),
     Field(&'a str),
     /// The names of a key's fields in their order, and the item's.
     Key(&'a [&'a str], &'a Keyed<'a>),
@@ -76,7 +78,7 @@ enum Step<'a> {
 impl<'a> Step<'a> {
     fn element(self) -> Element<'a> {
         match self {
-            Self::Field(name) => Element::field(name),
+            Self::Known(name) | Self::Field(name) => Element::field(name),
             Self::Key(names, item) => Element::Key(
                 item.fields(names)
                     .map(|(name, value)| (Cow::Borrowed(name), Cow::Borrowed(value)))
@@ -88,6 +90,7 @@ impl<'a> Step<'a> {
 
     fn write(self, json: &mut Vec<u8>) {
         match self {
+            Self::Known(name) => write_plain_name(json, name),
             Self::Field(name) => write_name(json, name),
             Self::Key(names, item) => write_key(json, item.fields(names)),
             Self::Element(element) => element.write(json),
@@ -119,6 +122,12 @@ impl<'v> Keyed<'v> {
     }
 
     fn order(&self, other: &Self) -> Ordering {
+        // Nearly all are told apart by a text alone.
+        if let ([Value::String(own), Value::Null], [Value::String(other), Value::Null]) =
+            (self.key, other.key)
+        {
+            return own.cmp(other);
+        }
         let pairs = self.key.iter().zip(other.key);
         pairs
             .map(|(own, other)| compare_values(own, other))
@@ -183,8 +192,12 @@ impl Place<'_> {
                 let mut shapes = shape.fields();
                 for (name, value) in fields {
                     let before = old.and_then(|old| old.get(name));
-                    let inner = shapes.get(name).map_or(Shape::Deduced, |field| field.shape);
-                    self.child(Step::Field(name), inner, before, value, unowned)?;
+                    let (step, inner) = match shapes.get(name) {
+                        Some(field) if field.named => (Step::Known(name), field.shape),
+                        Some(field) => (Step::Field(name), field.shape),
+                        None => (Step::Field(name), Shape::Deduced),
+                    };
+                    self.child(step, inner, before, value, unowned)?;
                 }
                 Some(old.is_none())
             }

@@ -6,7 +6,7 @@ use super::{
     super::findings::{Findings, is_repeated, list, text},
     Pod, env, probes, resources, security,
 };
-use crate::{naming, schema::Problem, trail::Trail};
+use crate::{naming, pick::pick, schema::Problem, trail::Trail};
 
 pub(super) fn check(pod: &Pod<'_>, path: &Trail<'_>, findings: &mut Findings) {
     let regular = list(&pod.spec["containers"]);
@@ -77,28 +77,53 @@ fn check_passing(container: &Value, path: &Trail<'_>, findings: &mut Findings) {
 }
 
 fn check_common(pod: &Pod<'_>, container: &Value, path: &Trail<'_>, findings: &mut Findings) {
-    if findings.given(path.at("name"), &container["name"]) {
-        let name = text(&container["name"]);
+    let [
+        env,
+        env_from,
+        image,
+        pulled,
+        name,
+        ports,
+        resources,
+        on_end,
+        devices,
+        mounts,
+    ] = pick(
+        container,
+        [
+            "env",
+            "envFrom",
+            "image",
+            "imagePullPolicy",
+            "name",
+            "ports",
+            "resources",
+            "terminationMessagePolicy",
+            "volumeDevices",
+            "volumeMounts",
+        ],
+    );
+    if findings.given(path.at("name"), name) {
+        let name = text(name);
         findings.named(path.at("name"), name, naming::label(name));
     }
-    findings.given(path.at("image"), &container["image"]);
+    findings.given(path.at("image"), image);
     let policies = ["File", "FallbackToLogsOnError"];
-    findings.one_of(
-        path.at("terminationMessagePolicy"),
-        &container["terminationMessagePolicy"],
-        &policies,
+    findings.one_of(path.at("terminationMessagePolicy"), on_end, &policies);
+    check_ports(ports, &path.at("ports"), findings);
+    env::check(list(env), list(env_from), path, findings);
+    let (mounts, devices) = (list(mounts), list(devices));
+    check_mounts(
+        pod,
+        container,
+        (mounts, devices),
+        &path.at("volumeMounts"),
+        findings,
     );
-    check_ports(&container["ports"], &path.at("ports"), findings);
-    env::check(container, path, findings);
-    check_mounts(pod, container, &path.at("volumeMounts"), findings);
-    check_devices(pod, container, &path.at("volumeDevices"), findings);
+    check_devices(pod, (mounts, devices), &path.at("volumeDevices"), findings);
     let policies = ["Always", "IfNotPresent", "Never"];
-    findings.one_of(
-        path.at("imagePullPolicy"),
-        &container["imagePullPolicy"],
-        &policies,
-    );
-    resources::check(&container["resources"], &path.at("resources"), findings);
+    findings.one_of(path.at("imagePullPolicy"), pulled, &policies);
+    resources::check(resources, &path.at("resources"), findings);
     resources::check_resizing(pod, container, &path.at("resizePolicy"), findings);
     security::check_container(pod, container, &path.at("securityContext"), findings);
 }
@@ -155,29 +180,42 @@ fn host_port(port: &Value) -> Option<(&str, &str, i64)> {
 }
 
 /// Whether a pod's volume of this name is a claim; none where there is no such volume.
-fn is_claim(pod: &Pod<'_>, name: &str) -> Option<bool> {
+fn is_claim(pod: &Pod<'_>, volumes: &[Value], name: &str) -> Option<bool> {
     if pod.claims.iter().any(|claim| claim["metadata"]["name"] == name) {
         return Some(true);
     }
-    let volume = list(&pod.spec["volumes"])
-        .iter()
-        .find(|volume| text(&volume["name"]) == name)?;
+    let volume = volumes.iter().find(|volume| text(&volume["name"]) == name)?;
     Some(!volume["persistentVolumeClaim"].is_null() || !volume["ephemeral"].is_null())
 }
 
-fn check_mounts(pod: &Pod<'_>, container: &Value, path: &Trail<'_>, findings: &mut Findings) {
-    let (mounts, devices) = (
-        list(&container["volumeMounts"]),
-        list(&container["volumeDevices"]),
-    );
+fn check_mounts(
+    pod: &Pod<'_>,
+    container: &Value,
+    (mounts, devices): (&[Value], &[Value]),
+    path: &Trail<'_>,
+    findings: &mut Findings,
+) {
+    let volumes = list(&pod.spec["volumes"]);
     for (index, mount) in mounts.iter().enumerate() {
         let item = path.item(index);
-        let (name, target) = (text(&mount["name"]), text(&mount["mountPath"]));
-        findings.given(item.at("name"), &mount["name"]);
-        if is_claim(pod, name).is_none() {
+        let [target, propagation, name, recursive, part, pattern] = pick(
+            mount,
+            [
+                "mountPath",
+                "mountPropagation",
+                "name",
+                "recursiveReadOnly",
+                "subPath",
+                "subPathExpr",
+            ],
+        );
+        findings.given(item.at("name"), name);
+        let name = text(name);
+        if is_claim(pod, volumes, name).is_none() {
             findings.add(item.at("name"), Problem::NotFound(name.into()));
         }
-        findings.given(item.at("mountPath"), &mount["mountPath"]);
+        findings.given(item.at("mountPath"), target);
+        let target = text(target);
         if is_repeated(mounts, index, |mount| text(&mount["mountPath"])) {
             findings.invalid(item.at("mountPath"), target, "must be unique");
         }
@@ -189,14 +227,16 @@ fn check_mounts(pod: &Pod<'_>, container: &Value, path: &Trail<'_>, findings: &m
             let why = "must not already exist as a path in volumeDevices";
             findings.invalid(item.at("mountPath"), target, why);
         }
-        let (part, pattern) = (text(&mount["subPath"]), text(&mount["subPathExpr"]));
+        let (part, pattern) = (text(part), text(pattern));
         findings.inner_path(path.at("subPath"), part);
         if !pattern.is_empty() && !part.is_empty() {
             let why = "subPathExpr and subPath are mutually exclusive";
             findings.invalid(item.at("subPathExpr"), pattern, why);
         }
         findings.inner_path(path.at("subPathExpr"), pattern);
-        check_propagation(container, mount, path, findings);
+        if !propagation.is_null() || !recursive.is_null() {
+            check_propagation(container, mount, path, findings);
+        }
     }
 }
 
@@ -221,11 +261,13 @@ fn check_propagation(container: &Value, mount: &Value, path: &Trail<'_>, finding
     }
 }
 
-fn check_devices(pod: &Pod<'_>, container: &Value, path: &Trail<'_>, findings: &mut Findings) {
-    let (mounts, devices) = (
-        list(&container["volumeMounts"]),
-        list(&container["volumeDevices"]),
-    );
+fn check_devices(
+    pod: &Pod<'_>,
+    (mounts, devices): (&[Value], &[Value]),
+    path: &Trail<'_>,
+    findings: &mut Findings,
+) {
+    let volumes = list(&pod.spec["volumes"]);
     for (index, device) in devices.iter().enumerate() {
         let path = path.item(index);
         let (name, target) = (text(&device["name"]), text(&device["devicePath"]));
@@ -234,7 +276,7 @@ fn check_devices(pod: &Pod<'_>, container: &Value, path: &Trail<'_>, findings: &
         {
             findings.invalid(path.at("name"), name, "must be unique");
         }
-        match is_claim(pod, name) {
+        match is_claim(pod, volumes, name) {
             None => findings.add(path.at("name"), Problem::NotFound(name.into())),
             Some(false) => {
                 let why =

@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::super::findings::{Findings, list, text};
 use crate::{
     naming,
+    pick::pick,
     schema::{Problem, quantity},
     trail::Trail,
 };
@@ -51,20 +52,20 @@ const RESOURCES: [&str; 6] = [
 const NAME: &str =
     "a valid environment variable name must consist only of printable ASCII characters other than '='";
 
-pub(super) fn check(container: &Value, path: &Trail<'_>, findings: &mut Findings) {
+pub(super) fn check(variables: &[Value], sources: &[Value], path: &Trail<'_>, findings: &mut Findings) {
     let place = path.at("env");
-    for (index, variable) in list(&container["env"]).iter().enumerate() {
+    for (index, variable) in variables.iter().enumerate() {
         let path = place.item(index);
-        let name = &variable["name"];
+        let [name, from] = pick(variable, ["name", "valueFrom"]);
         if findings.given(path.at("name"), name) && !is_name(text(name)) {
             findings.invalid(path.at("name"), text(name), NAME);
         }
-        if !variable["valueFrom"].is_null() {
+        if !from.is_null() {
             check_source(variable, &path.at("valueFrom"), findings);
         }
     }
     let place = path.at("envFrom");
-    for (index, source) in list(&container["envFrom"]).iter().enumerate() {
+    for (index, source) in sources.iter().enumerate() {
         let path = place.item(index);
         let prefix = text(&source["prefix"]);
         if !is_name(prefix) {

@@ -6,13 +6,15 @@ use super::{
     super::findings::{Findings, list, text},
     Pod,
 };
-use crate::trail::Trail;
+use crate::{pick::pick, trail::Trail};
 
-const HANDLERS: [&str; 5] = ["exec", "httpGet", "tcpSocket", "grpc", "sleep"];
 const HEADER: &str = "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name', regex used for validation is '[-A-Za-z0-9]+')";
 
 pub(super) fn check(pod: &Pod<'_>, container: &Value, path: &Trail<'_>, findings: &mut Findings) {
-    let lifecycle = &container["lifecycle"];
+    let [lifecycle, liveness, readiness, startup] = pick(
+        container,
+        ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"],
+    );
     if !lifecycle.is_null() {
         let path = path.at("lifecycle");
         for hook in ["postStart", "preStop"] {
@@ -21,8 +23,11 @@ pub(super) fn check(pod: &Pod<'_>, container: &Value, path: &Trail<'_>, findings
             }
         }
     }
-    for kind in ["livenessProbe", "readinessProbe", "startupProbe"] {
-        let probe = &container[kind];
+    for (kind, probe) in [
+        ("livenessProbe", liveness),
+        ("readinessProbe", readiness),
+        ("startupProbe", startup),
+    ] {
         if !probe.is_null() {
             check_probe(pod, kind, probe, &path.at(kind), findings);
         }
@@ -31,19 +36,27 @@ pub(super) fn check(pod: &Pod<'_>, container: &Value, path: &Trail<'_>, findings
 
 fn check_probe(pod: &Pod<'_>, kind: &str, probe: &Value, path: &Trail<'_>, findings: &mut Findings) {
     check_handler(pod, probe, path, findings);
-    for key in [
-        "initialDelaySeconds",
-        "timeoutSeconds",
-        "periodSeconds",
-        "successThreshold",
-        "failureThreshold",
-    ] {
-        findings.not_negative(path.at(key), &probe[key]);
-    }
-    let (grace, field) = (
-        &probe["terminationGracePeriodSeconds"],
-        path.at("terminationGracePeriodSeconds"),
+    let [failures, delay, period, successes, grace, timeout] = pick(
+        probe,
+        [
+            "failureThreshold",
+            "initialDelaySeconds",
+            "periodSeconds",
+            "successThreshold",
+            "terminationGracePeriodSeconds",
+            "timeoutSeconds",
+        ],
     );
+    for (key, number) in [
+        ("initialDelaySeconds", delay),
+        ("timeoutSeconds", timeout),
+        ("periodSeconds", period),
+        ("successThreshold", successes),
+        ("failureThreshold", failures),
+    ] {
+        findings.not_negative(path.at(key), number);
+    }
+    let field = path.at("terminationGracePeriodSeconds");
     if grace.as_i64().is_some_and(|seconds| seconds <= 0) {
         findings.invalid(field, grace.clone(), "must be greater than 0");
     }
@@ -54,16 +67,22 @@ fn check_probe(pod: &Pod<'_>, kind: &str, probe: &Value, path: &Trail<'_>, findi
         return;
     }
     // One success is enough to be alive; being ready may take more.
-    let successes = &probe["successThreshold"];
     if successes.as_i64().is_some_and(|count| count != 1) {
         findings.invalid(path.at("successThreshold"), successes.clone(), "must be 1");
     }
 }
 
 fn check_handler(pod: &Pod<'_>, handler: &Value, path: &Trail<'_>, findings: &mut Findings) {
+    let [exec, grpc, http, sleep, tcp] = pick(handler, ["exec", "grpc", "httpGet", "sleep", "tcpSocket"]);
     let mut seen = 0;
-    for kind in HANDLERS {
-        let (action, path) = (&handler[kind], path.at(kind));
+    for (kind, action) in [
+        ("exec", exec),
+        ("httpGet", http),
+        ("tcpSocket", tcp),
+        ("grpc", grpc),
+        ("sleep", sleep),
+    ] {
+        let path = path.at(kind);
         if action.is_null() {
             continue;
         }
@@ -75,10 +94,11 @@ fn check_handler(pod: &Pod<'_>, handler: &Value, path: &Trail<'_>, findings: &mu
         match kind {
             "exec" if list(&action["command"]).is_empty() => findings.required(path.at("command"), ""),
             "httpGet" => {
-                findings.given(path.at("path"), &action["path"]);
-                findings.port(path.at("port"), &action["port"]);
-                findings.one_of(path.at("scheme"), &action["scheme"], &["HTTP", "HTTPS"]);
-                for header in list(&action["httpHeaders"]) {
+                let [headers, at, port, scheme] = pick(action, ["httpHeaders", "path", "port", "scheme"]);
+                findings.given(path.at("path"), at);
+                findings.port(path.at("port"), port);
+                findings.one_of(path.at("scheme"), scheme, &["HTTP", "HTTPS"]);
+                for header in list(headers) {
                     let name = text(&header["name"]);
                     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
                     if name.is_empty() || !name.bytes().all(plain) {
