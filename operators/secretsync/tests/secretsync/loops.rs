@@ -145,6 +145,11 @@ pub(crate) async fn an_older_sync_gets_a_copy_of_its_own(case: Case) -> anyhow::
     world.copied("target", "token", "b").await?;
     world.settle().await;
     world.wire().forget();
+    // Whoever has to let go is slow, so that the other comes while the copy is there.
+    let deleted = |sent: &windlass_suite::Sent| sent.access.verb == "delete";
+    world
+        .wire()
+        .delay(1, std::time::Duration::from_millis(500), deleted);
     let widened = json!({ "spec": named("target") });
     world.within("a").patch::<SecretSync>("older", widened).await?;
     world.copied("target", "token", "a").await?;

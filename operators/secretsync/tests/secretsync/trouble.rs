@@ -229,6 +229,40 @@ async fn assert_nothing_told(world: &World, after: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A SecretSync stays until its copies are gone, and says what keeps it.
+pub(crate) async fn a_sync_that_cannot_go_says_why(case: Case) -> anyhow::Result<()> {
+    let world = stage(&case).await?;
+    let running = world.start().await?;
+    for namespace in ["bad", "one", "two", "three"] {
+        world.copied(namespace, "token", "1").await?;
+    }
+    world.settle().await;
+    let healed = Arc::default();
+    let denied = refused(403, "Forbidden", "admission webhook \"keep\" denied the request");
+    world.wire().answer(usize::MAX, denied, bad_until(&healed));
+    world.within(HOME).delete::<SecretSync>("shared").await?;
+    for namespace in ["one", "two", "three"] {
+        world.within(namespace).wait_gone::<Secret>("token").await?;
+    }
+    let told = world
+        .says(HOME, "shared", |status| {
+            status.failed == 1 && status.synced == 0 && condition(status, "Ready", "False")
+        })
+        .await?;
+    let failures = &told.status.as_ref().expect("it was just there").failures;
+    assert!(
+        failures.len() == 1 && failures[0].namespace == "bad" && failures[0].message.contains("\"keep\""),
+        "{failures:?}"
+    );
+    world.settle().await;
+    world.within(HOME).get::<SecretSync>("shared").await?;
+    healed.store(true, Ordering::Relaxed);
+    world.a_while().await;
+    world.within("bad").wait_gone::<Secret>("token").await?;
+    world.within(HOME).wait_gone::<SecretSync>("shared").await?;
+    running.stop().await
+}
+
 /// Demand 9: a namespace that is going has nothing to be done in, and nothing went wrong.
 pub(crate) async fn a_namespace_that_is_going_is_done(case: Case) -> anyhow::Result<()> {
     let world = stage(&case).await?;
