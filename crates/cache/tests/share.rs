@@ -201,16 +201,16 @@ async fn an_answer_of_metadata_is_enough_for_a_cache_of_metadata() {
         Ok::<_, std::convert::Infallible>(http::Response::new(body))
     });
     let caches = Caches::new(kube::Client::new(service, "n"));
-    let listed = async |selection: Selection| {
+    let follow = async |selection: Selection| {
         let settings = Settings::projected(|object: &PartialObjectMeta<ConfigMap>| object.uid()).listing();
         let cache = caches.projected(&selection.metadata_only(), settings);
         let lister = cache.synced(SOON).await.expect("the server is well");
         (cache, lister)
     };
-    let (_all, lister) = listed(Selection::all()).await;
+    let (_all, lister) = follow(Selection::all()).await;
     // What is of metadata as well: that it is selected, and that it is not.
-    let (_named, named) = listed(Selection::all().fields("metadata.name=a")).await;
-    let (_other, other) = listed(Selection::all().fields("metadata.name=b")).await;
+    let (_named, named) = follow(Selection::all().fields("metadata.name=a")).await;
+    let (_other, other) = follow(Selection::all().fields("metadata.name=b")).await;
     let write = http::Request::post("/api/v1/namespaces/n/configmaps")
         .body(kube::client::Body::empty())
         .expect("it is a request");
