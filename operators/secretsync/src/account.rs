@@ -137,7 +137,8 @@ impl Engine {
         };
         let mut refused = Vec::new();
         let mut names = object.spec.names.clone();
-        names.retain(|_| !sync.is_deleting);
+        // Nobody looks for the sources of one that goes, or that is not understood.
+        names.retain(|_| !sync.is_deleting && sync.rules.is_ok());
         names.sort_unstable();
         names.dedup();
         for name in &names {

@@ -471,6 +471,14 @@ pub(crate) async fn a_spec_that_cannot_be_meant_is_told_and_takes_nothing_away(
             .says("team-a", "shared", |status| condition(status, "Ready", "True"))
             .await?;
     }
+    // One that never made sense looked for nothing, so it does not say that something is missing.
+    let nonsense =
+        json!({ "names": ["token"], "namespaceSelector": { "matchLabels": { "no label!": "a" } } });
+    world.sync("team-a", "born-so", nonsense).await?;
+    let told = world
+        .says("team-a", "born-so", |status| condition(status, "Ready", "False"))
+        .await?;
+    assert_eq!(told.status.as_ref().map(|status| status.failed), Some(0));
     let nonsense = json!({ "spec": { "names": ["No Name"] } });
     team.patch::<SecretSync>("shared", nonsense).await?;
     world.settle().await;
