@@ -169,12 +169,7 @@ pub(crate) async fn the_annotation_and_the_source_namespace_can_be_named(case: C
 
 /// What was copied from another source namespace belongs to whoever looks after that.
 pub(crate) async fn copies_from_another_source_namespace_are_left_alone(case: Case) -> anyhow::Result<()> {
-    let world = World::new(&case).await?;
-    world.consenting(&["asks"]).await?;
-    world.source("token", "1").await?;
-    let running = world.start().await?;
-    world.copied("asks", "token", "1").await?;
-    world.settle().await;
+    let (world, running) = World::in_sync(&case).await?;
     running.stop().await?;
     let before = world.bytes("asks", "token").await?;
     let other = world.beside().told_to(|arguments| {

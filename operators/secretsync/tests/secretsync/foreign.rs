@@ -187,12 +187,7 @@ pub(crate) async fn foreign_objects_stay_as_they_are_whatever_a_secret_sync_does
 
 /// What is changed between our look and our write is not lost: the write holds for what was looked at.
 pub(crate) async fn a_change_at_the_last_moment_is_not_written_over(case: Case) -> anyhow::Result<()> {
-    let world = World::new(&case).await?;
-    world.consenting(&["asks"]).await?;
-    world.source("token", "1").await?;
-    let running = world.start().await?;
-    world.copied("asks", "token", "1").await?;
-    world.settle().await;
+    let (world, running) = World::in_sync(&case).await?;
     let updated =
         |sent: &windlass_suite::Sent| sent.access.verb == "update" && sent.is_about("secrets", "token");
     world.wire().delay(1, std::time::Duration::from_secs(1), updated);
