@@ -70,6 +70,10 @@ impl fmt::Display for FieldPath {
 }
 
 impl FieldPath {
+    pub(crate) fn is_of_metadata(&self) -> bool {
+        self.0.first().is_some_and(|part| &**part == "metadata")
+    }
+
     /// The field's values in an object's text; none if the text is not JSON.
     pub(crate) fn values(&self, text: &[u8]) -> Vec<Box<str>> {
         let mut found = Vec::new();

@@ -187,6 +187,11 @@ impl Fields {
         self
     }
 
+    /// Whether metadata alone is enough to tell.
+    pub(crate) fn is_of_metadata(&self) -> bool {
+        self.0.iter().all(|requirement| requirement.path.is_of_metadata())
+    }
+
     pub(crate) fn matches(&self, text: &[u8]) -> bool {
         self.0.iter().all(|requirement| {
             let values = or_empty(requirement.path.values(text));

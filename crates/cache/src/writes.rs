@@ -184,12 +184,12 @@ impl Write {
 
     fn tell_object(&self, shared: &Shared, raw: &[u8], found: &Scanned<'_>, unseen: &mut Vec<Unseen>) {
         let target = &shared.target;
-        // Items of a list do not say. An answer of metadata alone is all that a cache of metadata wants; which fields it
-        // selects by may be among those that are missing.
+        // Items of a list do not say. An answer of metadata alone is all that a cache of metadata wants, unless it selects by
+        // fields that are not in it.
         let is_partial = found.kind == "PartialObjectMetadata";
         let is_of_kind = found.kind.is_empty()
             || *found.kind == *shared.core.kind.kind
-            || is_partial && target.selection.metadata_only && target.selection.fields.is_none();
+            || is_partial && target.selection.metadata_only && selects_by_metadata(shared);
         if self.delete && is_of_kind && is_gone(raw) {
             let key = ObjectKey::namespaced(&*found.namespace, &*found.name);
             return shared.core.store.deleted(&key, Uid::from(&*found.uid));
@@ -281,6 +281,16 @@ fn is_gone(raw: &[u8]) -> bool {
     let waits =
         metadata.deletion_timestamp.is_some() && metadata.deletion_grace_period_seconds.unwrap_or(0) > 0;
     !waits && metadata.finalizers.unwrap_or_default().is_empty()
+}
+
+/// Whether an object's metadata says all that the cache selects it by.
+fn selects_by_metadata(shared: &Shared) -> bool {
+    let fields = shared.target.selection.fields.as_deref();
+    fields.is_none_or(|fields| {
+        fields
+            .parse::<Fields>()
+            .is_ok_and(|fields| fields.is_of_metadata())
+    })
 }
 
 /// Whether the server would send this object to the cache's watch; `None` if that cannot be told here.

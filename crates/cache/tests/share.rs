@@ -201,9 +201,16 @@ async fn an_answer_of_metadata_is_enough_for_a_cache_of_metadata() {
         Ok::<_, std::convert::Infallible>(http::Response::new(body))
     });
     let caches = Caches::new(kube::Client::new(service, "n"));
-    let settings = Settings::projected(|object: &PartialObjectMeta<ConfigMap>| object.uid()).listing();
-    let cache = caches.projected(&Selection::all().metadata_only(), settings);
-    let lister = cache.synced(SOON).await.expect("the server is well");
+    let follow = async |selection: Selection| {
+        let settings = Settings::projected(|object: &PartialObjectMeta<ConfigMap>| object.uid()).listing();
+        let cache = caches.projected(&selection.metadata_only(), settings);
+        let lister = cache.synced(SOON).await.expect("the server is well");
+        (cache, lister)
+    };
+    let (_all, lister) = follow(Selection::all()).await;
+    // What is of metadata as well: that it is selected, and that it is not.
+    let (_named, named) = follow(Selection::all().fields("metadata.name=a")).await;
+    let (_other, other) = follow(Selection::all().fields("metadata.name=b")).await;
     let write = http::Request::post("/api/v1/namespaces/n/configmaps")
         .body(kube::client::Body::empty())
         .expect("it is a request");
@@ -211,7 +218,10 @@ async fn an_answer_of_metadata_is_enough_for_a_cache_of_metadata() {
     sent.await
         .expect("it need not wait for the watch")
         .expect("it is answered");
-    assert_eq!(*lister.get(&key("a")).expect("it is there"), Some("u".to_owned()));
+    for lister in [lister, named] {
+        assert_eq!(*lister.get(&key("a")).expect("it is there"), Some("u".to_owned()));
+    }
+    assert!(other.get(&key("a")).is_none());
 }
 
 /// A kind is packed once it has more than a few objects, and reads as before.

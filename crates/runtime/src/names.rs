@@ -33,6 +33,22 @@ pub fn check_label_value(text: &str) -> Result<(), InvalidName> {
     check(text.is_empty() || is_word(text), text, "label value", WORD_RULE)
 }
 
+/// Whether this can be the name of a label or an annotation: a word, or a domain, `/` and a word.
+///
+/// ```
+/// use windlass_runtime::names::check_label_key;
+/// assert!(check_label_key("example.com/team").is_ok());
+/// assert!(check_label_key("my team").is_err());
+/// ```
+pub fn check_label_key(text: &str) -> Result<(), InvalidName> {
+    let holds = match text.split_once('/') {
+        Some((domain, word)) => is_domain(domain) && is_word(word),
+        None => is_word(text),
+    };
+    check(holds, text, "name of a label or annotation", KEY_RULE)
+}
+
+const KEY_RULE: &str = "use at most 63 letters, digits, `-`, `_` and `.`, a letter or digit first and last, as in `team` or `example.com/team`";
 const NAME_RULE: &str = "use at most 253 lower-case letters, digits, `-` and `.`, each part with a letter or digit first and last";
 const WORD_RULE: &str = "use at most 63 letters, digits, `-`, `_` and `.`, a letter or digit first and last";
 
@@ -102,6 +118,27 @@ mod tests {
                 (name, label),
                 "{text}"
             );
+        }
+    }
+
+    #[test]
+    fn a_label_is_called_as_the_server_takes_it() {
+        for text in ["team", "Team_1", "example.com/team", "a/b"] {
+            assert!(check_label_key(text).is_ok(), "{text}");
+        }
+        let long = "a".repeat(64);
+        for text in [
+            "",
+            "a b",
+            "/a",
+            "a/",
+            "Example.com/a",
+            "a/b/c",
+            "a/b c",
+            "-a",
+            &long,
+        ] {
+            assert!(check_label_key(text).is_err(), "{text}");
         }
     }
 

@@ -14,6 +14,8 @@ pub struct Sent {
     pub access: Access,
     /// What it has with it: null if nothing, or no JSON.
     pub body: Value,
+    /// In which form it wants the answer, as its `Accept` says; empty if it does not say.
+    pub accept: String,
     /// Who says to write.
     pub field_manager: Option<String>,
     /// When.
@@ -32,9 +34,14 @@ impl Sent {
         let field_manager = parameters
             .find_map(|parameter| parameter.strip_prefix("fieldManager="))
             .map(str::to_owned);
+        let accept = parts.headers.get(http::header::ACCEPT);
         Self {
             access,
             body,
+            accept: accept
+                .and_then(|value| value.to_str().ok())
+                .unwrap_or_default()
+                .to_owned(),
             field_manager,
             at,
         }

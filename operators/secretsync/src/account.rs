@@ -31,6 +31,7 @@ pub(crate) struct Told {
 struct Standing {
     /// What is wrong with the spec.
     wrong: Option<String>,
+    is_deleting: bool,
     is_paused: bool,
     /// It names or selects nothing at all.
     is_empty: bool,
@@ -60,12 +61,14 @@ impl Engine {
             self.told.lock().remove(&id);
             return Ok(Action::done());
         };
-        if sync.metadata.deletion_timestamp.is_some() {
-            return self.part(&sync, ctx).await;
-        }
-        if !sync.finalizers().iter().any(|one| one == FINALIZER) {
+        let has_finalizer = sync.finalizers().iter().any(|one| one == FINALIZER);
+        if sync.metadata.deletion_timestamp.is_none() && !has_finalizer {
             // It comes back as a change, and with it the work begins.
             ctx.writer().add_finalizer(&*sync, FINALIZER).await?;
+            return Ok(Action::done());
+        }
+        if sync.metadata.deletion_timestamp.is_some() && has_finalizer && !self.has_copies(&sync) {
+            ctx.writer().remove_finalizer(&*sync, FINALIZER).await?;
             return Ok(Action::done());
         }
         let Some(standing) = self.standing(&id, &sync) else {
@@ -77,6 +80,10 @@ impl Engine {
             ledger.summary(&id, FAILURES)
         };
         if !summary.was_through && standing.wrong.is_none() && !standing.is_paused {
+            return Ok(Action::done());
+        }
+        // One that goes has something to tell only if something keeps it. Whatever goes is told, and then it is looked at again.
+        if standing.is_deleting && summary.tally.failed == 0 {
             return Ok(Action::done());
         }
         let status = status(&sync, &standing, &summary);
@@ -118,7 +125,8 @@ impl Engine {
             Ok(rules) => (None, rules.is_paused),
             Err(wrong) => (Some(wrong.clone()), false),
         };
-        if !roster.is_ready(sync) {
+        // One that goes has no sources any more.
+        if !sync.is_deleting && !roster.is_ready(sync) {
             return None;
         }
         let refusal = |name: &str, reason: &str, message: &str| SyncFailure {
@@ -129,6 +137,8 @@ impl Engine {
         };
         let mut refused = Vec::new();
         let mut names = object.spec.names.clone();
+        // Nobody looks for the sources of one that goes, or that is not understood.
+        names.retain(|_| !sync.is_deleting && sync.rules.is_ok());
         names.sort_unstable();
         names.dedup();
         for name in &names {
@@ -147,6 +157,7 @@ impl Engine {
             .count();
         Some(Standing {
             wrong,
+            is_deleting: sync.is_deleting,
             is_paused,
             is_empty: object.spec.secret_selector.is_none() && object.spec.names.is_empty(),
             matched: count(matched),
@@ -154,16 +165,6 @@ impl Engine {
             namespaces: count(roster.targets_of(id)),
             refused,
         })
-    }
-
-    /// Lets a SecretSync go once nothing is left that it has to take away.
-    async fn part(&self, sync: &SecretSync, ctx: &Context) -> Result<Action, Error> {
-        if !sync.finalizers().iter().any(|one| one == FINALIZER) || self.has_copies(sync) {
-            // Whatever goes is told, and then it is looked at again.
-            return Ok(Action::done());
-        }
-        ctx.writer().remove_finalizer(sync, FINALIZER).await?;
-        Ok(Action::done())
     }
 
     /// Whether there are copies of this very SecretSync, where they do not go with their namespace.
@@ -249,6 +250,12 @@ fn ready(standing: &Standing, summary: &Summary, status: &SecretSyncStatus) -> F
         conflicts,
         ..
     } = status;
+    if standing.is_deleting {
+        return no(
+            "Deleting",
+            format!("{failed} copies could not be taken away; see failures"),
+        );
+    }
     if let Some(wrong) = &standing.wrong {
         return no("InvalidSpec", wrong.clone());
     }

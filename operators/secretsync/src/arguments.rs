@@ -33,7 +33,13 @@ pub struct Arguments {
     pub writers: NonZeroUsize,
 
     /// After how many seconds without progress, with work to do, `/healthz` fails
-    #[arg(long = "stall-after", value_name = "SECONDS", default_value_t = STALL_SECONDS, help_heading = HEADING)]
+    #[arg(
+        long = "stall-after",
+        value_name = "SECONDS",
+        default_value_t = STALL_SECONDS,
+        value_parser = clap::value_parser!(u64).range(1..),
+        help_heading = HEADING
+    )]
     pub stall_seconds: u64,
 }
 

@@ -20,8 +20,9 @@ use zeroize::{Zeroize, Zeroizing};
 
 use crate::{api::SourceKind, policy::LAST_APPLIED};
 
-/// Values shorter than this may be in a text by chance.
+/// Values shorter than this may be in a text by chance, and so may parts of values.
 const SHORT: usize = 4;
+const SHORT_PART: usize = 8;
 
 /// A value that is zeroed when it is dropped. It has no text of its own: not in logs, not in panics.
 #[derive(PartialEq, Eq)]
@@ -178,7 +179,8 @@ impl Content {
         self.values().eq(other.values().filter(|(_, key, _)| admits(key)))
     }
 
-    /// Whether a text repeats one of its values, as it is or decoded. Short ones do not count: they are in every text.
+    /// Whether a text repeats one of its values, or a part of one, as it is or decoded. Short ones do not count: they are in
+    /// every text.
     pub(crate) fn appears_in(&self, text: &str) -> bool {
         self.values().any(|(_, _, value)| {
             let decoded = BASE64.decode(value.0.as_bytes()).map(Zeroizing::new);
@@ -189,7 +191,7 @@ impl Content {
             [Some(&**value.0), decoded]
                 .into_iter()
                 .flatten()
-                .any(|value| value.len() >= SHORT && text.contains(value))
+                .any(|value| repeats(text, value))
         })
     }
 
@@ -274,6 +276,15 @@ impl Content {
         found.copy_from_slice(context.finish().as_ref());
         Digest(found)
     }
+}
+
+/// Whether a text has a value in it, or what is between two characters of it that whoever quotes it would escape: the lines of a
+/// key, the words of a JSON document.
+fn repeats(text: &str, value: &str) -> bool {
+    let is_escaped = |c: char| !matches!(c, ' '..='~') || "\"'\\<>&".contains(c);
+    let mut parts = value.split(is_escaped);
+    value.len() >= SHORT && text.contains(value)
+        || parts.any(|part| part.len() >= SHORT_PART && text.contains(part))
 }
 
 fn quoted(text: &str) -> String {
@@ -425,6 +436,16 @@ mod tests {
             ("refused: a is weak", false),
         ] {
             assert_eq!(secret().appears_in(text), expected, "{text}");
+        }
+        // As a program quotes it: with escapes, or only the part that it is about.
+        let value = "-----BEGIN KEY-----\nMIIEowIBAAKCAQEA\nu1SU1LfVLPHCozMxH2Mo\n";
+        let lines = content(&serde_json::json!({ "metadata": {}, "data": { "a": BASE64.encode(value) } }));
+        for (text, expected) in [
+            (format!("refused: {value:?}"), true),
+            ("line 3 is u1SU1LfVLPHCozMxH2Mo".to_owned(), true),
+            ("refused: BEGIN is missing".to_owned(), false),
+        ] {
+            assert_eq!(lines.appears_in(&text), expected, "{text}");
         }
     }
 

@@ -72,7 +72,7 @@ impl Engine {
         };
         for (kind, name, held) in self.held_by(sync, namespace) {
             if let Err(failure) = visit.tidy(&order, kind, &name, &held).await {
-                note(&mut tally, failed(&name, &failure, None), Again::Retry);
+                note(&mut tally, failed(&name, &failure), Again::Retry);
             }
         }
         if let Some(live) = &order.live {

@@ -109,3 +109,34 @@ pub(crate) fn check_progress(engine: &Engine, limit: Duration) -> Result<(), Str
         ledger.totals().waiting
     ))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::{api::SourceKind, identity::SyncId, roster::Scope};
+
+    #[tokio::test(start_paused = true)]
+    async fn only_a_leader_can_stall() {
+        let scope = Scope {
+            source_namespace: "home".into(),
+            annotation: "sync".into(),
+            allowed: BTreeSet::new(),
+            within: BTreeSet::new(),
+        };
+        let engine = Engine::new(scope, Figures::new());
+        let sync = SyncId::Annotated {
+            kind: SourceKind::Secret,
+            name: "a".into(),
+        };
+        engine.ledger.lock().ask(&sync, &"n".into(), false);
+        let limit = Duration::from_mins(1);
+        tokio::time::advance(2 * limit).await;
+        assert_eq!(check_progress(&engine, limit), Ok(()));
+        engine.leads.store(true, Ordering::Relaxed);
+        let stalled = check_progress(&engine, limit).expect_err("nothing was done");
+        assert!(stalled.starts_with("1 pieces of work wait"), "{stalled}");
+        assert_eq!(check_progress(&engine, 3 * limit), Ok(()));
+    }
+}

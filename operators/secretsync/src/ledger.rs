@@ -20,6 +20,9 @@ use crate::{api::SyncFailure, identity::SyncId};
 /// How many of a namespace's troubles are remembered one by one.
 const REMEMBERED: usize = 10;
 
+/// How many bytes of a message are kept: a webhook may say as much as it likes, and a status has an end.
+const LONGEST: usize = 512;
+
 /// What was found of one sync in one namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
@@ -43,7 +46,11 @@ pub(crate) struct Trouble {
 
 impl Trouble {
     /// Something that could not be done.
-    pub(crate) fn new(name: &Arc<str>, reason: &str, message: String) -> Self {
+    pub(crate) fn new(name: &Arc<str>, reason: &str, mut message: String) -> Self {
+        if message.len() > LONGEST {
+            message.truncate(message.floor_char_boundary(LONGEST));
+            message.push('…');
+        }
         Self {
             name: Arc::clone(name),
             reason: reason.to_owned(),
@@ -390,6 +397,12 @@ mod tests {
             ledger.accounts.is_empty(),
             "nothing is kept of what is not wanted"
         );
+    }
+
+    #[test]
+    fn a_message_has_an_end() {
+        let trouble = Trouble::new(&"a".into(), "Forbidden", "ä".repeat(10_000));
+        assert!(trouble.message.len() <= LONGEST + '…'.len_utf8() && trouble.message.ends_with("ä…"));
     }
 
     #[tokio::test(start_paused = true)]

@@ -11,7 +11,7 @@ use crate::{
     content::{Content, Digest},
     grip::{Grip, Owned, own_metadata},
     identity::Mark,
-    room::Source,
+    room::{Source, is_excluded_type},
     rules::Rules,
     wire::Failure,
 };
@@ -58,7 +58,11 @@ impl Member {
             return Ok(None);
         };
         let wanted = Arc::new(Wanted::of(&self.source, content, &self.rules, annotation));
-        Ok(Some(Arc::clone(kept.insert(wanted))))
+        // What is never copied is not held for longer than it takes to see that.
+        if !is_excluded_type(wanted.content.secret_type()) {
+            *kept = Some(Arc::clone(&wanted));
+        }
+        Ok(Some(wanted))
     }
 }
 

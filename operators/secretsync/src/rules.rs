@@ -3,9 +3,9 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use windlass::{
-    k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector,
+    k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement},
     kube::core::{Selector, SelectorExt},
-    runtime::names::check_label_value,
+    runtime::names::{check_label_key, check_label_value, check_name},
 };
 
 use crate::{
@@ -43,6 +43,9 @@ impl Rules {
 
     /// What is wrong with a spec that makes no rules.
     pub(crate) fn of(spec: &SecretSyncSpec) -> Result<Self, String> {
+        for name in &spec.names {
+            check_name(name).map_err(|wrong| format!("spec.names: {wrong}"))?;
+        }
         let read = |field: &str, selector: &Option<LabelSelector>| {
             let selector = selector.as_ref().map(parse).transpose();
             selector.map_err(|wrong| format!("spec.{field}: {wrong}"))
@@ -88,14 +91,42 @@ impl Rules {
     }
 }
 
+/// Reads what the server would refuse only when it is asked for a list by it, or not at all.
 fn parse(selector: &LabelSelector) -> Result<Selector, String> {
-    let listed = selector.match_expressions.iter().flatten();
-    let values = listed.flat_map(|one| one.values.iter().flatten());
-    let mapped = selector.match_labels.iter().flatten().map(|(_, value)| value);
-    for value in values.chain(mapped) {
+    for (key, value) in selector.match_labels.iter().flatten() {
+        check_label_key(key).map_err(|wrong| wrong.to_string())?;
         check_label_value(value).map_err(|wrong| wrong.to_string())?;
     }
+    for requirement in selector.match_expressions.iter().flatten() {
+        check(requirement)?;
+    }
     Selector::try_from(selector.clone()).map_err(|wrong| wrong.to_string())
+}
+
+fn check(
+    LabelSelectorRequirement {
+        key,
+        operator,
+        values,
+    }: &LabelSelectorRequirement,
+) -> Result<(), String> {
+    check_label_key(key).map_err(|wrong| wrong.to_string())?;
+    for value in values.iter().flatten() {
+        check_label_value(value).map_err(|wrong| wrong.to_string())?;
+    }
+    let has_values = values.as_ref().is_some_and(|values| !values.is_empty());
+    match (operator.as_str(), has_values) {
+        ("In" | "NotIn", true) | ("Exists" | "DoesNotExist", false) => Ok(()),
+        ("In" | "NotIn", false) => Err(format!(
+            "`{key}` has the operator `{operator}`, which needs `values`"
+        )),
+        ("Exists" | "DoesNotExist", true) => Err(format!(
+            "`{key}` has the operator `{operator}`, which takes no `values`"
+        )),
+        _ => Err(format!(
+            "`{key}` has the operator `{operator}`: use `In`, `NotIn`, `Exists` or `DoesNotExist`"
+        )),
+    }
 }
 
 #[cfg(test)]
@@ -127,12 +158,41 @@ mod tests {
     }
 
     #[test]
-    fn a_selector_that_cannot_be_is_named() {
-        let wrong = json!({ "matchExpressions": [{ "key": "a", "operator": "Near", "values": ["b"] }] });
-        let error = Rules::of(&spec(json!({ "namespaceSelector": wrong }))).expect_err("no such operator");
-        assert!(error.starts_with("spec.namespaceSelector: "), "{error}");
-        let wrong = json!({ "matchLabels": { "a": "b c" } });
-        let error = Rules::of(&spec(json!({ "secretSelector": wrong }))).expect_err("no such value");
-        assert!(error.starts_with("spec.secretSelector: "), "{error}");
+    fn what_cannot_be_meant_is_named() {
+        let one = |requirement: serde_json::Value| json!({ "matchExpressions": [requirement] });
+        for (wrong, said) in [
+            (json!({ "matchLabels": { "a": "b c" } }), "`b c`"),
+            (json!({ "matchLabels": { "a b": "c" } }), "`a b`"),
+            (one(json!({ "key": "a b", "operator": "Exists" })), "`a b`"),
+            (
+                one(json!({ "key": "a", "operator": "In", "values": ["b c"] })),
+                "`b c`",
+            ),
+            (
+                one(json!({ "key": "a", "operator": "Near", "values": ["b"] })),
+                "`Near`: use `In`",
+            ),
+            (one(json!({ "key": "a", "operator": "NotIn" })), "needs `values`"),
+            (
+                one(json!({ "key": "a", "operator": "In", "values": [] })),
+                "needs `values`",
+            ),
+            (
+                one(json!({ "key": "a", "operator": "Exists", "values": ["b"] })),
+                "takes no `values`",
+            ),
+        ] {
+            for field in ["secretSelector", "namespaceSelector"] {
+                let error = Rules::of(&spec(json!({ field: wrong }))).expect_err(said);
+                assert!(
+                    error.starts_with(&format!("spec.{field}: ")) && error.contains(said),
+                    "{error}"
+                );
+            }
+        }
+        for name in ["", "No Name", "a,metadata.namespace=b", "../a"] {
+            let error = Rules::of(&spec(json!({ "names": ["a", name] }))).expect_err(name);
+            assert!(error.starts_with(&format!("spec.names: `{name}`")), "{error}");
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::{
 
 use windlass::{
     prelude::{Client, Controller, Manager},
-    runtime::names::{check_label_value, check_name},
+    runtime::names::check_label_key,
     workqueue::Exponential,
 };
 
@@ -129,9 +129,7 @@ fn check(arguments: &Arguments) -> Result<(), SetupError> {
             "copies are marked with that; use another name",
         );
     }
-    let (domain, word) = name.rsplit_once('/').unwrap_or(("example.com", name));
-    let is_word = !word.is_empty() && check_label_value(word).is_ok();
-    if !is_word || check_name(domain).is_err() {
+    if check_label_key(name).is_err() {
         return wrong(
             "--annotation",
             name,

@@ -89,11 +89,13 @@ impl Visit<'_> {
         let Some(there) = there.filter(|there| Uid::from(there.uid()) == held.uid) else {
             return Ok(());
         };
-        self.replace(kind, name, body_unmarked(&there, kind)).await
+        let released = self.replace(kind, name, body_unmarked(&there, kind)).await;
+        released.map_err(|failure| failure.without(&there))
     }
 
     async fn delete(&self, kind: SourceKind, name: &str, uid: &str) -> Result<(), Failure> {
-        wire::delete(self.client, kind, self.namespace, name, uid).await?;
+        let deleted = wire::delete(self.client, kind, self.namespace, name, uid).await;
+        deleted.map_err(Failure::without_grounds)?;
         self.engine.figures.wrote(Verb::Delete);
         Ok(())
     }
@@ -134,8 +136,7 @@ impl Visit<'_> {
             // The watch is about to tell.
             Ok(None) => return Outcome::Waits,
             Err(failure) => {
-                let trouble = failed(name, &failure, None);
-                return Outcome::Wrong(trouble, Again::Retry);
+                return Outcome::Wrong(failed(name, &failure), Again::Retry);
             }
         };
         if is_excluded_type(wanted.content.secret_type()) {
@@ -151,8 +152,8 @@ impl Visit<'_> {
             // The namespace's own end is told by its watch.
             Err(failure) if failure.is_terminating() || failure.is_not_found() => Outcome::Waits,
             Err(failure) => {
-                let trouble = failed(name, &failure, Some(&wanted.content));
-                Outcome::Wrong(trouble, Again::Retry)
+                let failure = failure.without(&wanted.content);
+                Outcome::Wrong(failed(name, &failure), Again::Retry)
             }
         }
     }
@@ -324,8 +325,9 @@ impl Visit<'_> {
             return Ok(Outcome::Synced);
         }
         let Some(reason) = wanted.cannot_replace(there) else {
-            self.replace(kind, name, wanted.body_over(there, &live.mark))
-                .await?;
+            let replaced = self.replace(kind, name, wanted.body_over(there, &live.mark));
+            // Who refuses it sees what was there before, too.
+            replaced.await.map_err(|failure| failure.without(there))?;
             return Ok(Outcome::Synced);
         };
         if live.rules.recreate == Recreate::Never {
@@ -357,14 +359,7 @@ fn conflict(name: &Arc<str>, reason: &str, message: String, again: Again) -> Out
     )
 }
 
-/// What a request that failed is told as: never with a value, also if the server repeats one.
-pub(crate) fn failed(name: &Arc<str>, failure: &Failure, content: Option<&Content>) -> Trouble {
-    let message = failure.to_string();
-    let message = match content {
-        Some(content) if content.appears_in(&message) => {
-            "the server's answer is not shown, because it repeats a value".to_owned()
-        }
-        _ => message,
-    };
-    Trouble::new(name, failure.reason(), message)
+/// What a request that failed is told as.
+pub(crate) fn failed(name: &Arc<str>, failure: &Failure) -> Trouble {
+    Trouble::new(name, failure.reason(), failure.to_string())
 }

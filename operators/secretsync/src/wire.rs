@@ -29,6 +29,9 @@ const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;
 /// How long an answer is waited for, with all tries that the client makes.
 const PATIENCE: Duration = Duration::from_mins(1);
 
+/// What the server says before the words of a webhook, and of a policy.
+const DENIALS: [&str; 2] = ["denied the request", "denied request"];
+
 /// Why a request did not do what it should.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
@@ -73,6 +76,34 @@ impl Failure {
             && causes
                 .into_iter()
                 .any(|cause| cause.reason == "NamespaceTerminating")
+    }
+
+    /// Says nothing that this content holds: who refuses a write may quote it.
+    pub(crate) fn without(mut self, content: &Content) -> Self {
+        if content.appears_in(self.message()) {
+            "the rest is not shown, because it repeats a value".clone_into(self.message());
+        }
+        self
+    }
+
+    /// Says nothing that an admission says of the object, where nobody knows what that holds.
+    pub(crate) fn without_grounds(mut self) -> Self {
+        let message = self.message();
+        let ends = DENIALS
+            .iter()
+            .filter_map(|denial| Some(message.find(denial)? + denial.len()));
+        if let Some(end) = ends.min() {
+            message.truncate(end);
+            message.push_str("; why is not shown, because it may repeat a value");
+        }
+        self
+    }
+
+    fn message(&mut self) -> &mut String {
+        match self {
+            Self::Server(status) => &mut status.message,
+            Self::Other(message) => message,
+        }
     }
 
     /// In one word.

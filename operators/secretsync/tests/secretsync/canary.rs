@@ -7,10 +7,12 @@ use windlass::{
     serde::{Serialize, de::DeserializeOwned},
     serde_json::{self, Value},
 };
-use windlass_secretsync::SecretSync;
+use windlass_secretsync::{SecretSync, api::SYNC};
 use windlass_suite::{Context as Case, Log, Sent};
 
 use crate::world::{CANARY, HOME, World, namespace_of, secret};
+
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// The canary as it is, in base64 wherever it may begin, in hexadecimal, and as Rust shows bytes.
 fn traces() -> Vec<String> {
@@ -44,8 +46,16 @@ pub(crate) async fn no_value_gets_out(case: Case) -> anyhow::Result<()> {
     world
         .wire()
         .refuse(usize::MAX, http::StatusCode::UNPROCESSABLE_ENTITY, bad);
-    world.source("token", "1").await?;
-    world.within(HOME).create(secret("selected", "1")).await?;
+    // As `kubectl apply` leaves them: with all values once more, in an annotation.
+    for (name, annotation) in [("token", SYNC), ("selected", "note")] {
+        let mut source = secret(name, "1");
+        let applied = format!("{{\"stringData\":{CANARY}1}}");
+        let annotations = [(annotation, String::new()), (LAST_APPLIED, applied)];
+        source
+            .annotations_mut()
+            .extend(annotations.map(|(name, value)| (name.to_owned(), value)));
+        world.within(HOME).create(source).await?;
+    }
     world
         .sync(
             HOME,
@@ -113,6 +123,10 @@ async fn around(case: &Case) -> anyhow::Result<String> {
     let mut around = Vec::new();
     for mut secret in all.items {
         secret.data = None;
+        // The sources are not ours.
+        if secret.namespace().as_deref() == Some(HOME) {
+            secret.annotations_mut().remove(LAST_APPLIED);
+        }
         around.push(json!({ "name": secret.name_any(), "rest": serde_json::to_value(secret)? }));
     }
     Ok(Value::Array(around).to_string())

@@ -167,6 +167,25 @@ pub(crate) async fn the_annotation_and_the_source_namespace_can_be_named(case: C
     running.stop().await
 }
 
+/// What was copied from another source namespace belongs to whoever looks after that.
+pub(crate) async fn copies_from_another_source_namespace_are_left_alone(case: Case) -> anyhow::Result<()> {
+    let (world, running) = World::in_sync(&case).await?;
+    running.stop().await?;
+    let before = world.bytes("asks", "token").await?;
+    let other = world.beside().told_to(|arguments| {
+        "vault".clone_into(&mut arguments.source_namespace);
+    });
+    other.namespace("vault", json!({})).await?;
+    let running = other.start().await?;
+    let mut source = secret("other", "1");
+    source.annotations_mut().insert(SYNC.to_owned(), String::new());
+    other.within("vault").create(source).await?;
+    other.copied("asks", "other", "1").await?;
+    other.settle().await;
+    assert_eq!(world.bytes("asks", "token").await?, before);
+    running.stop().await
+}
+
 /// A SecretSync in the source namespace is one of the source namespace's: `true` means it as well.
 pub(crate) async fn a_secret_sync_in_the_source_namespace_needs_no_other_consent(
     case: Case,

@@ -80,6 +80,28 @@ pub(crate) async fn drift_is_repaired_at_once(case: Case) -> anyhow::Result<()> 
     running.stop().await
 }
 
+/// A namespace that copies objects of its own by name, and gets copies, is served as quickly as the others.
+pub(crate) async fn drift_is_repaired_at_once_also_in_a_namespace_of_sources(
+    case: Case,
+) -> anyhow::Result<()> {
+    let (world, running) = stage(&case).await?;
+    world.within("asks").create(secret("own", "1")).await?;
+    world.sync("asks", "on", json!({ "names": ["own"] })).await?;
+    world.says("asks", "on", |status| status.matched == 1).await?;
+    for value in ["2", "3", "4"] {
+        let changed = json!({ "data": secret("token", value).data });
+        world.within(HOME).patch::<Secret>("token", changed).await?;
+        world
+            .soon("a change", world.copied("asks", "token", value))
+            .await?;
+        world.within("asks").delete::<Secret>("token").await?;
+        world
+            .soon("a deletion", world.copied("asks", "token", value))
+            .await?;
+    }
+    running.stop().await
+}
+
 /// What happens while it is down is seen in the managed fields, without reading any value.
 pub(crate) async fn drift_while_it_was_down_is_repaired_without_reading_values(
     case: Case,

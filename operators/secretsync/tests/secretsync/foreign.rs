@@ -185,6 +185,22 @@ pub(crate) async fn foreign_objects_stay_as_they_are_whatever_a_secret_sync_does
     running.stop().await
 }
 
+/// What is changed between our look and our write is not lost: the write holds for what was looked at.
+pub(crate) async fn a_change_at_the_last_moment_is_not_written_over(case: Case) -> anyhow::Result<()> {
+    let (world, running) = World::in_sync(&case).await?;
+    let updated =
+        |sent: &windlass_suite::Sent| sent.access.verb == "update" && sent.is_about("secrets", "token");
+    world.wire().delay(1, std::time::Duration::from_secs(1), updated);
+    let changed = json!({ "data": secret("token", "2").data });
+    world.within(HOME).patch::<Secret>("token", changed).await?;
+    world.wire().seen(updated).await?;
+    let theirs = json!({ "metadata": { "labels": { "theirs": "1" } } });
+    world.within("asks").patch::<Secret>("token", theirs).await?;
+    let copy = world.copied("asks", "token", "2").await?;
+    assert_eq!(copy.labels().get("theirs").map(String::as_str), Some("1"));
+    running.stop().await
+}
+
 /// What came between our look and our write is somebody else's, and is not written over.
 pub(crate) async fn a_secret_that_appears_at_the_last_moment_is_not_written_over(
     case: Case,

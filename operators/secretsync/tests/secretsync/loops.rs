@@ -129,6 +129,36 @@ pub(crate) async fn of_two_syncs_that_want_one_target_the_older_has_it(case: Cas
     running.stop().await
 }
 
+/// Demand 8: what is a copy of one source never becomes that of another, not even when whoever is older comes to want it.
+pub(crate) async fn an_older_sync_gets_a_copy_of_its_own(case: Case) -> anyhow::Result<()> {
+    let world = trusting(&case, &["target"]).await?;
+    for (namespace, value) in [("a", "a"), ("b", "b")] {
+        world.namespace(namespace, json!({})).await?;
+        world.within(namespace).create(secret("token", value)).await?;
+    }
+    let named = |name: &str| json!({ "names": ["token"], "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": name } } });
+    let running = world.start().await?;
+    world.sync("a", "older", named("nowhere")).await?;
+    // The server counts ages in seconds.
+    tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
+    world.sync("b", "younger", named("target")).await?;
+    world.copied("target", "token", "b").await?;
+    world.settle().await;
+    world.wire().forget();
+    // Whoever has to let go is slow, so that the other comes while the copy is there.
+    let deleted = |sent: &windlass_suite::Sent| sent.access.verb == "delete";
+    world
+        .wire()
+        .delay(1, std::time::Duration::from_millis(500), deleted);
+    let widened = json!({ "spec": named("target") });
+    world.within("a").patch::<SecretSync>("older", widened).await?;
+    world.copied("target", "token", "a").await?;
+    world.says("b", "younger", |status| status.conflicts == 1).await?;
+    world.settle().await;
+    assert_eq!(world.copying(), ["delete target/token", "create target/token"]);
+    running.stop().await
+}
+
 /// The same source by an annotation and by a SecretSync: one copy, and no quarrel.
 pub(crate) async fn a_source_that_is_annotated_and_selected_has_one_copy(case: Case) -> anyhow::Result<()> {
     let world = World::new(&case).await?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use windlass::{k8s_openapi::api::core::v1::Secret, prelude::*, runtime::ElectionConfig};
 use windlass_suite::{Context as Case, Line, Running};
 
-use crate::world::{HOME, World, secret};
+use crate::world::{HOME, World, namespace_of, secret};
 
 const SOURCES: usize = 5;
 const NAMESPACES: usize = 8;
@@ -79,6 +79,37 @@ pub(crate) async fn nothing_is_written_when_all_is_in_sync(case: Case) -> anyhow
     world.within(HOME).create(secret("unrelated", "1")).await?;
     world.settle().await;
     assert_eq!(world.written(), [""; 0], "for what is none of its business");
+    running.stop().await
+}
+
+/// Demand 6: what is watched is metadata, of copies and of what may be a source; whole objects are read of sources alone.
+pub(crate) async fn only_sources_are_read_whole(case: Case) -> anyhow::Result<()> {
+    let world = World::new(&case).await?;
+    stage(&world).await?;
+    world.within(HOME).create(secret("unrelated", "1")).await?;
+    world.within("ns-0").create(secret("unrelated", "1")).await?;
+    let shared = json!({ "secretSelector": { "matchLabels": { "shared": "yes" } } });
+    world.sync(HOME, "by-label", shared).await?;
+    let running = world.start().await?;
+    all_there(&world).await?;
+    let content = ["secrets", "configmaps"];
+    let sent = world.wire().sent();
+    let reads = sent
+        .iter()
+        .filter(|sent| content.contains(&sent.resource()) && !sent.is_write());
+    let (single, many): (Vec<_>, Vec<_>) = reads.partition(|sent| sent.access.verb == "get");
+    assert!(!many.is_empty());
+    for read in many {
+        assert!(
+            read.accept.contains("as=PartialObjectMetadata"),
+            "{read}: {}",
+            read.accept
+        );
+    }
+    for read in single {
+        let is_source = read.name().starts_with("token-") || read.name() == "selected";
+        assert!(is_source && namespace_of(read) == HOME, "{read}");
+    }
     running.stop().await
 }
 

@@ -198,7 +198,68 @@ pub(crate) async fn a_secret_sync_copies_what_it_selects_and_says_how_far_it_is(
     running.stop().await
 }
 
-/// Neither copies nor cleans up.
+/// What a sync takes less of goes from the copies at once, and what it takes more of comes; each in one write.
+pub(crate) async fn what_is_narrowed_goes_from_the_copies_at_once(case: Case) -> anyhow::Result<()> {
+    let world = World::new(&case).await?;
+    world.namespace("team-a", json!({})).await?;
+    world.namespace("asks", consent("team-a")).await?;
+    let source: Secret = from_value(json!({
+        "metadata": { "name": "token", "labels": { "a": "1", "b": "1" }, "annotations": { "a": "1", "b": "1" } },
+        "stringData": { "a": "1", "b": "1" },
+    }))?;
+    world.within("team-a").create(source).await?;
+    let running = world.start().await?;
+    world
+        .sync("team-a", "shared", json!({ "names": ["token"] }))
+        .await?;
+    let names = |copy: &Secret| {
+        let foreign = |name: &&String| !name.starts_with("secretsync.windlass.dev/");
+        let all = [
+            copy.data
+                .iter()
+                .flatten()
+                .map(|(name, _)| name.as_str())
+                .collect::<String>(),
+            copy.labels().keys().filter(foreign).map(String::as_str).collect(),
+            copy.annotations()
+                .keys()
+                .filter(foreign)
+                .map(String::as_str)
+                .collect(),
+        ];
+        all.join(" ")
+    };
+    let has = |expected: &'static str| move |copy: &Secret| names(copy) == expected;
+    let asks = world.within("asks");
+    asks.wait_for::<Secret>("token", has("ab ab ab")).await?;
+    for (spec, expected) in [
+        (json!({ "keys": { "exclude": ["b"] } }), "a ab ab"),
+        (
+            json!({ "metadata": { "labels": { "include": ["b"] } } }),
+            "a b ab",
+        ),
+        (
+            json!({ "metadata": { "annotations": { "exclude": ["*"] } } }),
+            "a b ",
+        ),
+        (json!({ "keys": { "exclude": [] } }), "ab b "),
+    ] {
+        world.settle().await;
+        world.wire().forget();
+        let patch = json!({ "spec": spec });
+        world
+            .within("team-a")
+            .patch::<SecretSync>("shared", patch)
+            .await?;
+        world
+            .soon(expected, asks.wait_for::<Secret>("token", has(expected)))
+            .await?;
+        world.settle().await;
+        assert_eq!(world.copying(), ["update asks/token"], "{expected}");
+    }
+    running.stop().await
+}
+
 /// Nothing is copied, and what it matches is told all the same.
 pub(crate) async fn a_sync_that_no_namespace_wants_says_what_it_matches(case: Case) -> anyhow::Result<()> {
     let world = World::new(&case).await?;
@@ -224,6 +285,7 @@ pub(crate) async fn a_sync_that_no_namespace_wants_says_what_it_matches(case: Ca
     running.stop().await
 }
 
+/// Neither copies nor cleans up.
 pub(crate) async fn a_paused_sync_does_nothing_until_it_goes_on(case: Case) -> anyhow::Result<()> {
     let world = World::new(&case).await?;
     world.namespace("team-a", json!({})).await?;
@@ -336,6 +398,35 @@ pub(crate) async fn orphans_stay_and_lose_our_marks(case: Case) -> anyhow::Resul
     running.stop().await
 }
 
+/// Somebody takes the finalizer off while nobody runs: what the copies say is all that is known of their sync.
+pub(crate) async fn a_sync_that_is_gone_left_word_whether_its_copies_stay(case: Case) -> anyhow::Result<()> {
+    let world = World::new(&case).await?;
+    world.namespace("team-a", json!({})).await?;
+    world.namespace("asks", consent("team-a")).await?;
+    let running = world.start().await?;
+    for (name, policy) in [("stays", "Orphan"), ("goes", "Delete")] {
+        world.within("team-a").create(secret(name, "1")).await?;
+        let spec = json!({ "names": [name], "deletionPolicy": policy });
+        world.sync("team-a", name, spec).await?;
+        world.copied("asks", name, "1").await?;
+    }
+    world.settle().await;
+    running.stop().await?;
+    let team = world.within("team-a");
+    for name in ["stays", "goes"] {
+        let free = json!({ "metadata": { "finalizers": null } });
+        team.patch::<SecretSync>(name, free).await?;
+        team.delete::<SecretSync>(name).await?;
+        team.wait_gone::<SecretSync>(name).await?;
+    }
+    let running = world.start().await?;
+    let is_plain = |copy: &Secret| !copy.labels().contains_key(SOURCE_UID);
+    world.within("asks").wait_for::<Secret>("stays", is_plain).await?;
+    world.within("asks").wait_gone::<Secret>("goes").await?;
+    world.copied("asks", "stays", "1").await?;
+    running.stop().await
+}
+
 /// What a spec means is not guessed: it is told, and what is there stays until it goes.
 pub(crate) async fn a_spec_that_cannot_be_meant_is_told_and_takes_nothing_away(
     case: Case,
@@ -351,23 +442,45 @@ pub(crate) async fn a_spec_that_cannot_be_meant_is_told_and_takes_nothing_away(
     world.copied("asks", "token", "1").await?;
     world.settle().await;
     world.wire().forget();
-    let nonsense = json!({ "spec": { "namespaceSelector": { "matchExpressions": [
-        { "key": "a", "operator": "Resembles", "values": ["b"] },
-    ] } } });
     let team = world.within("team-a");
-    let changed = team.patch::<SecretSync>("shared", nonsense).await?;
+    let near = json!({ "matchExpressions": [{ "key": "a", "operator": "Resembles", "values": ["b"] }] });
+    for (field, nonsense) in [
+        ("namespaceSelector", near),
+        // What the server would refuse only when somebody lists by it.
+        ("secretSelector", json!({ "matchLabels": { "no label!": "a" } })),
+        ("names", json!(["a,metadata.namespace=b"])),
+    ] {
+        let changed = json!({ "spec": { field: nonsense } });
+        let changed = team.patch::<SecretSync>("shared", changed).await?;
+        let told = world
+            .says("team-a", "shared", |status| {
+                status.observed_generation == changed.metadata.generation
+                    && condition(status, "Ready", "False")
+            })
+            .await?;
+        let conditions = &told.status.as_ref().expect("it was just there").conditions;
+        let names_it = |message: &str| message.starts_with(&format!("spec.{field}: "));
+        assert!(
+            conditions.iter().any(|one| names_it(&one.message)),
+            "{conditions:?}"
+        );
+        let right =
+            json!({ "spec": { field: if field == "names" { json!(["token"]) } else { json!(null) } } });
+        team.patch::<SecretSync>("shared", right).await?;
+        world
+            .says("team-a", "shared", |status| condition(status, "Ready", "True"))
+            .await?;
+    }
+    // One that never made sense looked for nothing, so it does not say that something is missing.
+    let nonsense =
+        json!({ "names": ["token"], "namespaceSelector": { "matchLabels": { "no label!": "a" } } });
+    world.sync("team-a", "born-so", nonsense).await?;
     let told = world
-        .says("team-a", "shared", |status| {
-            status.observed_generation == changed.metadata.generation && condition(status, "Ready", "False")
-        })
+        .says("team-a", "born-so", |status| condition(status, "Ready", "False"))
         .await?;
-    let conditions = &told.status.as_ref().expect("it was just there").conditions;
-    assert!(
-        conditions
-            .iter()
-            .any(|one| one.message.contains("spec.namespaceSelector")),
-        "{conditions:?}"
-    );
+    assert_eq!(told.status.as_ref().map(|status| status.failed), Some(0));
+    let nonsense = json!({ "spec": { "names": ["No Name"] } });
+    team.patch::<SecretSync>("shared", nonsense).await?;
     world.settle().await;
     assert_eq!(world.copying(), [""; 0]);
     team.delete::<SecretSync>("shared").await?;

@@ -23,7 +23,7 @@ use windlass::{
     serde_json::Value,
 };
 use windlass_cluster::Backend;
-use windlass_secretsync::SecretSync;
+use windlass_secretsync::{SecretSync, api::SYNC};
 use windlass_suite::{Context as Case, Line, Running, Sent};
 
 use crate::world::{CANARY, HOME, World, condition, namespace_of, secret};
@@ -181,13 +181,85 @@ pub(crate) async fn a_refusal_that_quotes_the_values_is_told_without_them(case: 
         .wire()
         .answer(usize::MAX, refused(400, "BadRequest", &quoted), is_bad);
     let running = world.start().await?;
-    let told = world.says(HOME, "shared", |status| status.failed == 1).await?;
+    world.says(HOME, "shared", |status| status.failed == 1).await?;
+    assert_nothing_told(&world, "a creation").await?;
+    running.stop().await
+}
+
+/// Who refuses a change sees what was there before, and who refuses a deletion sees what nobody here has read.
+pub(crate) async fn a_refusal_that_quotes_older_values_is_told_without_them(
+    case: Case,
+) -> anyhow::Result<()> {
+    let world = stage(&case).await?;
+    let running = world.start().await?;
+    for namespace in ["bad", "one", "two", "three"] {
+        world.copied(namespace, "token", "1").await?;
+    }
     world.settle().await;
-    let told = windlass::serde_json::to_string(&*told)?;
+    let quoted = format!("admission webhook \"strict\" denied the request: it was {CANARY}1 before");
+    world
+        .wire()
+        .answer(usize::MAX, refused(400, "BadRequest", &quoted), is_bad);
+    let changed = json!({ "data": { "password": "bmV3IHZhbHVl" } });
+    world.within(HOME).patch::<Secret>("token", changed).await?;
+    world.says(HOME, "shared", |status| status.failed == 1).await?;
+    assert_nothing_told(&world, "a change").await?;
+    world
+        .patch_namespace("bad", json!({ "annotations": { SYNC: "nobody" } }))
+        .await?;
+    let told = world
+        .says(HOME, "shared", |status| status.failed == 1 && status.targets == 3)
+        .await?;
+    let failures = &told.status.as_ref().expect("it was just there").failures;
+    assert!(failures[0].message.contains("denied the request"), "{failures:?}");
+    assert_nothing_told(&world, "a deletion").await?;
+    running.stop().await
+}
+
+async fn assert_nothing_told(world: &World, after: &str) -> anyhow::Result<()> {
+    world.settle().await;
+    let told = windlass::serde_json::to_string(&world.within(HOME).get::<SecretSync>("shared").await?)?;
     let events = windlass::serde_json::to_string(&world.events().await?)?;
     for text in [told, events] {
-        assert!(!text.contains(CANARY) && !text.contains("YzRuNHJ5"), "{text}");
+        assert!(
+            !text.contains(CANARY) && !text.contains("YzRuNHJ5"),
+            "after {after}: {text}"
+        );
     }
+    Ok(())
+}
+
+/// A SecretSync stays until its copies are gone, and says what keeps it.
+pub(crate) async fn a_sync_that_cannot_go_says_why(case: Case) -> anyhow::Result<()> {
+    let world = stage(&case).await?;
+    let running = world.start().await?;
+    for namespace in ["bad", "one", "two", "three"] {
+        world.copied(namespace, "token", "1").await?;
+    }
+    world.settle().await;
+    let healed = Arc::default();
+    let denied = refused(403, "Forbidden", "admission webhook \"keep\" denied the request");
+    world.wire().answer(usize::MAX, denied, bad_until(&healed));
+    world.within(HOME).delete::<SecretSync>("shared").await?;
+    for namespace in ["one", "two", "three"] {
+        world.within(namespace).wait_gone::<Secret>("token").await?;
+    }
+    let told = world
+        .says(HOME, "shared", |status| {
+            status.failed == 1 && status.synced == 0 && condition(status, "Ready", "False")
+        })
+        .await?;
+    let failures = &told.status.as_ref().expect("it was just there").failures;
+    assert!(
+        failures.len() == 1 && failures[0].namespace == "bad" && failures[0].message.contains("\"keep\""),
+        "{failures:?}"
+    );
+    world.settle().await;
+    world.within(HOME).get::<SecretSync>("shared").await?;
+    healed.store(true, Ordering::Relaxed);
+    world.a_while().await;
+    world.within("bad").wait_gone::<Secret>("token").await?;
+    world.within(HOME).wait_gone::<SecretSync>("shared").await?;
     running.stop().await
 }
 

@@ -88,6 +88,17 @@ impl World {
         }
     }
 
+    /// Where `token` of [`HOME`] is copied into `asks`, and nothing is left to do.
+    pub(crate) async fn in_sync(case: &Case) -> anyhow::Result<(Self, Running)> {
+        let world = Self::new(case).await?;
+        world.consenting(&["asks"]).await?;
+        world.source("token", "1").await?;
+        let running = world.start().await?;
+        world.copied("asks", "token", "1").await?;
+        world.settle().await;
+        Ok((world, running))
+    }
+
     /// The same, told something else on the command line.
     pub(crate) fn told_to(mut self, change: impl FnOnce(&mut Arguments)) -> Self {
         change(&mut self.arguments);
