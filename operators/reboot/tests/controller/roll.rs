@@ -26,7 +26,6 @@ pub(crate) async fn an_annotated_node_reboots_once_and_nothing_is_left_of_it(
     let node = fleet.name(1);
     let before = fleet.nodes().get(&node).await?;
     fleet.request(&node).await?;
-    fleet.until(&node, |view| view.state.is_some()).await?;
     let view = fleet.done(&node).await?;
     assert!(!view.unschedulable, "it takes pods again");
     assert_eq!(fleet.boots(&node), 1);
