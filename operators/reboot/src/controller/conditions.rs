@@ -12,7 +12,10 @@ use windlass::{
     prelude::*,
 };
 
-use crate::{machine::NodeView, state::Phase};
+use crate::{
+    machine::NodeView,
+    state::{Phase, State},
+};
 
 const PLANNED: &str = "MaintenancePlanned";
 const IN_PROGRESS: &str = "MaintenanceInProgress";
@@ -65,7 +68,10 @@ pub(super) fn wanted(node: &Node, view: &NodeView, waits_for: Option<&str>, now:
         });
     };
     if let Some(reason) = &view.needed {
-        holds(PLANNED, "RebootRequested", reason);
+        match view.state().filter(|state| state.phase == Phase::Aborted) {
+            Some(state) => holds(PLANNED, "RebootAborted", &given_back(state)),
+            None => holds(PLANNED, "RebootRequested", reason),
+        }
     }
     if let Some(state) = view.state().filter(|state| state.phase.is_active()) {
         let message = waits_for.or(state.reason.as_deref()).unwrap_or_default();
@@ -73,7 +79,7 @@ pub(super) fn wanted(node: &Node, view: &NodeView, waits_for: Option<&str>, now:
         match state.phase {
             Phase::Draining => holds(DRAINING, "Evicting", message),
             Phase::Drained | Phase::Armed | Phase::Rebooted | Phase::Soaking => {
-                holds(DRAINED, "PodsGone", "");
+                holds(DRAINED, "DrainOver", "");
             }
             Phase::Granted | Phase::Cordoned | Phase::Failed | Phase::Aborted => {}
         }
@@ -93,4 +99,13 @@ pub(super) fn wanted(node: &Node, view: &NodeView, waits_for: Option<&str>, now:
             ..NodeStatus::default()
         }),
     })
+}
+
+/// Why a node was given back, and until when it rests.
+fn given_back(state: &State) -> String {
+    let why = state.reason.as_deref().unwrap_or_default();
+    match state.deadline {
+        Some(rest) => format!("not rebooted now: {why}; it rests until {rest}"),
+        None => format!("not rebooted now: {why}"),
+    }
 }
