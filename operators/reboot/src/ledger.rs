@@ -208,7 +208,7 @@ fn limit(field: &'static str, value: Option<&IntOrString>, total: usize) -> Resu
                 .and_then(|number| number.parse::<u8>().ok());
             let percent = percent.filter(|percent| *percent <= 100);
             let percent = percent.ok_or_else(|| invalid(text))?;
-            Ok((total * usize::from(percent) / 100).max(1))
+            Ok((total * usize::from(percent) / 100).max(usize::from(percent > 0)))
         }
     }
 }
@@ -274,7 +274,7 @@ mod tests {
             (Some(text("25%")), 7, Some(1)),
             (Some(text("30%")), 7, Some(2)),
             (Some(text("1%")), 7, Some(1)),
-            (Some(text("0%")), 7, Some(1)),
+            (Some(text("0%")), 7, Some(0)),
             (Some(text("100%")), 7, Some(7)),
             (Some(text("101%")), 7, None),
             (Some(text("-1%")), 7, None),
