@@ -309,8 +309,8 @@ impl At<'_> {
             return Step::Write(self.fail(&format!("its agent gave up: {failed}")));
         }
         let begun = progress.is_some();
-        if !begun && let Some(why) = self.halted().or_else(|| self.uncordoned()) {
-            return Step::Write(self.abort(why));
+        if !begun && let Some(change) = self.undo_cordoned() {
+            return Step::Write(change);
         }
         if self.is_over() {
             let why = if begun {

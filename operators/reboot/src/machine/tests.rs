@@ -200,11 +200,14 @@ fn what_is_not_armed_is_given_back_when_nothing_may_begin_or_the_slot_is_gone() 
 fn a_request_that_is_taken_back_in_time_is_forgotten_and_later_is_not() {
     let cancelled = |phase| with(phase, |node| node.needed = None);
     assert_eq!(next(&cancelled(Phase::Granted)), "nothing");
-    for phase in [Phase::Cordoned, Phase::Draining, Phase::Drained] {
+    for phase in [Phase::Cordoned, Phase::Draining, Phase::Drained, Phase::Armed] {
         assert_eq!(next(&cancelled(phase)), "nothing Lift", "{phase}");
     }
     assert_eq!(next(&cancelled(Phase::Aborted)), "nothing");
-    assert_eq!(next(&cancelled(Phase::Armed)), "until");
+    let begun = with(Phase::Armed, |node| {
+        (node.needed, node.progress) = (None, Some(Ok(progress(|_| {}))));
+    });
+    assert_eq!(next(&begun), "until", "the agent may have acted");
     assert_eq!(next(&cancelled(Phase::Failed)), "rest");
     // Somebody took state and request off a node that had failed.
     let cleared = with(Phase::Failed, |node| (node.state, node.needed) = (None, None));

@@ -226,8 +226,10 @@ pub(crate) async fn a_node_without_an_agent_fails_and_is_not_rebooted_later(
     fleet.end().await
 }
 
-/// A pause takes an order back, if the agent has not begun; from then on nothing takes it back.
-pub(crate) async fn a_pause_disarms_a_node_whose_agent_has_not_begun(case: Case) -> anyhow::Result<()> {
+/// A pause takes an order back, if the agent has not begun, and so does who cancels it; from then on nothing takes it back.
+pub(crate) async fn an_order_is_taken_back_as_long_as_the_agent_has_not_begun(
+    case: Case,
+) -> anyhow::Result<()> {
     let mut spec = at_a_time(1);
     spec["backoff"] = "1s".into();
     let mut fleet = Fleet::new(&case, 1, spec).await?;
@@ -241,9 +243,20 @@ pub(crate) async fn a_pause_disarms_a_node_whose_agent_has_not_begun(case: Case)
     fleet.start_agents().await?;
     fleet.pass(Duration::from_mins(10)).await;
     assert_eq!(fleet.boots(&node), 0);
+    // So does who takes the request off.
+    fleet.stop_agents().await?;
+    fleet.change_policy(json!({ "paused": false })).await?;
+    fleet.phase(&node, Phase::Armed).await?;
+    let names = Names::default();
+    fleet.annotate(&node, json!({ &*names.needed: null })).await?;
+    let view = fleet.done(&node).await?;
+    assert!(!view.unschedulable, "it is given back as it was");
+    fleet.start_agents().await?;
+    fleet.pass(Duration::from_mins(10)).await;
+    assert_eq!(fleet.boots(&node), 0);
     // One that has begun goes on.
     fleet.temper(&node, Temper::Deaf);
-    fleet.change_policy(json!({ "paused": false })).await?;
+    fleet.request(&node).await?;
     fleet.until(&node, |view| view.progress.is_some()).await?;
     fleet.change_policy(json!({ "paused": true })).await?;
     fleet.settle().await;

@@ -34,7 +34,7 @@ suite!("rolls", paused, apart;
     faults::a_node_that_never_returns_stops_the_roll_until_somebody_looks,
     faults::the_same_boot_again_is_no_reboot,
     faults::a_node_without_an_agent_fails_and_is_not_rebooted_later,
-    faults::a_pause_disarms_a_node_whose_agent_has_not_begun,
+    faults::an_order_is_taken_back_as_long_as_the_agent_has_not_begun,
     faults::a_node_that_is_deleted_leaves_no_slot_behind,
     faults::a_state_that_cannot_be_read_is_left_alone,
     faults::two_controllers_at_once_never_let_too_many_go,
