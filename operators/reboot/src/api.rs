@@ -173,6 +173,9 @@ pub struct Grant {
     pub epoch: u64,
     /// When it was given.
     pub at: Time,
+    /// The boot that the node was in, if its kubelet told: a slot is for one reboot.
+    #[serde(default, rename = "bootID", skip_serializing_if = "String::is_empty")]
+    pub boot_id: String,
 }
 
 /// How a policy is, in a word.

@@ -167,11 +167,17 @@ impl<'a> Roll<'a> {
     }
 }
 
-/// The node's slot in a ledger: that of this very node, not of one that had its name.
+/// The node's slot in a ledger: that of this very node, not of one that had its name, and not one that it has used.
 pub fn slot<'a>(granted: &'a [Grant], node: &NodeView) -> Option<&'a Grant> {
-    granted
-        .iter()
-        .find(|grant| grant.node == node.name && grant.uid == node.uid)
+    let is_its = |grant: &&Grant| grant.node == node.name && grant.uid == node.uid;
+    granted.iter().filter(is_its).find(|grant| !is_used(grant, node))
+}
+
+/// Whether a node has rebooted since it got its slot, and nothing of ours is left on it. What it is asked for then is another
+/// request, which waits its turn: by now others may be down.
+fn is_used(grant: &Grant, node: &NodeView) -> bool {
+    let known = !grant.boot_id.is_empty() && !node.boot_id.is_empty();
+    known && grant.boot_id != node.boot_id && node.state.is_none() && !node.cordoned
 }
 
 /// Whether a slot is over, given the node that has its name, if there is one.
@@ -182,7 +188,7 @@ pub fn is_spent(grant: &Grant, node: Option<&NodeView>) -> bool {
     let let_go = node
         .state()
         .is_some_and(|state| state.phase == Phase::Aborted && state.epoch == grant.epoch);
-    node.is_idle() || let_go
+    node.is_idle() || let_go || is_used(grant, node)
 }
 
 /// Whether the limits of a policy are limits.
@@ -218,7 +224,7 @@ mod tests {
     use windlass::k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     use super::*;
-    use crate::api::PerTopology;
+    use crate::{api::PerTopology, state::Unreadable};
 
     fn node(name: &str) -> NodeView {
         NodeView {
@@ -260,6 +266,7 @@ mod tests {
             uid: uid.to_owned(),
             epoch: 1,
             at: Time(Timestamp::UNIX_EPOCH),
+            boot_id: String::new(),
         }
     }
 
@@ -341,6 +348,48 @@ mod tests {
         assert_eq!(next(&nodes, &[], &of(3), Some("b")), ["a"]);
         nodes[0].needed = None;
         assert_eq!(next(&nodes, &[], &of(3), Some("b")), ["b"], "alone it goes too");
+    }
+
+    #[test]
+    fn a_slot_is_for_one_reboot() {
+        let (asks, mut on_its_way) = (node("a"), node("a"));
+        let with = |node: &NodeView, boot_id: &str, cordoned| NodeView {
+            boot_id: boot_id.to_owned(),
+            cordoned,
+            ..node.clone()
+        };
+        on_its_way.state = Some(Err(Unreadable {
+            name: "state".to_owned(),
+            why: "newer".to_owned(),
+        }));
+        for (case, given_in, node, used) in [
+            ("it has not begun", "one", with(&asks, "one", false), false),
+            (
+                "it has ended, and is asked again",
+                "one",
+                with(&asks, "two", false),
+                true,
+            ),
+            ("it is on its way", "one", with(&on_its_way, "two", false), false),
+            (
+                "it failed, and somebody has looked",
+                "one",
+                with(&asks, "two", true),
+                false,
+            ),
+            ("its kubelet says nothing", "one", with(&asks, "", false), false),
+            (
+                "nobody knows when it was given",
+                "",
+                with(&asks, "two", false),
+                false,
+            ),
+        ] {
+            let mut grant = grant("a", "a");
+            grant.boot_id = given_in.to_owned();
+            assert_eq!(is_spent(&grant, Some(&node)), used, "{case}");
+            assert_eq!(slot(&[grant], &node).is_none(), used, "{case}");
+        }
     }
 
     #[test]

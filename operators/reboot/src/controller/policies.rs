@@ -181,19 +181,16 @@ impl Policing {
             return Ok(policy);
         }
         let roll = sight.roll(&policy, &self.0, now);
-        let next: Vec<_> = roll
-            .next()?
-            .into_iter()
-            .map(|node| (node.name.clone(), node.uid.clone()))
-            .collect();
+        let next: Vec<_> = roll.next()?.into_iter().cloned().collect();
         let status = policy.status.get_or_insert_default();
-        for (node, uid) in next {
+        for node in next {
             status.epoch += 1;
             status.granted.push(Grant {
-                node,
-                uid,
+                node: node.name,
+                uid: node.uid,
                 epoch: status.epoch,
                 at: Time(now),
+                boot_id: node.boot_id,
             });
         }
         write(ctx, &policy).await

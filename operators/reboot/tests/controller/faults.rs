@@ -33,8 +33,6 @@ pub(crate) async fn nodes_that_are_not_ready_count_but_not_twice(case: Case) -> 
         assert!(fleet.view(&well).await?.state.is_none(), "{state} is down too");
         fleet.ready(&broken, "True").await?;
         fleet.done(&well).await?;
-        // Asked for again before that, it would still have its slot.
-        fleet.policed(|policy| status(policy).granted.is_empty()).await?;
     }
     fleet.ready(&broken, "Unknown").await?;
     fleet.policed(|policy| status(policy).unavailable == 1).await?;
@@ -44,6 +42,29 @@ pub(crate) async fn nodes_that_are_not_ready_count_but_not_twice(case: Case) -> 
     fleet.ready(&broken, "True").await?;
     fleet.done(&broken).await?;
     assert_eq!((fleet.boots(&broken), fleet.boots(&well)), (1, 2));
+    fleet.end().await
+}
+
+/// Asked for again before its slot is back, a node waits its turn like any other: by then another one may be down.
+pub(crate) async fn a_request_after_the_end_waits_for_a_slot_of_its_own(case: Case) -> anyhow::Result<()> {
+    let fleet = Fleet::new(&case, 2, at_a_time(1)).await?;
+    let (again, other) = (fleet.name(0), fleet.name(1));
+    fleet.wire.delay(usize::MAX, Duration::from_secs(3), |sent| {
+        sent.resource() == "rebootpolicies" && sent.is_write()
+    });
+    fleet.request(&again).await?;
+    fleet.done(&again).await?;
+    fleet.ready(&other, "Unknown").await?;
+    let slots = status(&fleet.policy().await?).granted.len();
+    assert_eq!(slots, 1, "or this shows nothing");
+    fleet.request(&again).await?;
+    fleet.policed(|policy| status(policy).granted.is_empty()).await?;
+    fleet.pass(Duration::from_mins(10)).await;
+    assert!(fleet.view(&again).await?.state.is_none(), "the other one is down");
+    fleet.ready(&other, "True").await?;
+    fleet.until(&again, |view| view.boot_id == "boot-2").await?;
+    fleet.done(&again).await?;
+    assert_eq!((fleet.boots(&again), fleet.most_down()), (2, 1));
     fleet.end().await
 }
 

@@ -28,6 +28,7 @@ suite!("rolls", paused, apart;
     roll::of_two_policies_the_first_by_name_has_a_node_and_says_so,
     roll::a_policy_that_cannot_be_followed_says_why,
     faults::nodes_that_are_not_ready_count_but_not_twice,
+    faults::a_request_after_the_end_waits_for_a_slot_of_its_own,
     faults::what_an_administrator_cordoned_stays_cordoned,
     faults::a_drain_that_is_called_off_leaves_the_node_as_it_was,
     faults::a_drain_that_takes_too_long_is_called_off_or_forced,
