@@ -76,11 +76,14 @@ impl Sight {
         }
     }
 
+    /// The slots that are over. One of a node that is another policy's by now, and not on its way, is: that one gives slots to it.
     fn spent(&self, policy: &RebootPolicy) -> BTreeSet<u64> {
-        let node = |grant: &Grant| self.nodes.iter().find(|node| node.name == grant.node);
-        let spent = granted(policy)
-            .iter()
-            .filter(|grant| is_spent(grant, node(grant)));
+        let name = policy.name_any();
+        let is_others = |node: &NodeView| self.policies.of(node).is_some_and(|has| has.name_any() != name);
+        let spent = granted(policy).iter().filter(|grant| {
+            let node = self.nodes.iter().find(|node| node.name == grant.node);
+            is_spent(grant, node) || node.is_some_and(is_others)
+        });
         spent.map(|grant| grant.epoch).collect()
     }
 }

@@ -57,6 +57,7 @@ suite!("rolls", paused, apart;
     nodes::a_node_whose_pods_do_not_come_back_fails_and_keeps_its_slot,
     nodes::a_node_waits_for_the_check_of_its_agent,
     nodes::the_roll_goes_on_until_the_failure_budget_is_spent,
+    nodes::a_node_that_is_another_policys_by_now_holds_no_slot_of_its_former_one,
     nodes::what_an_administrator_decides_meanwhile_is_theirs,
     nodes::a_node_that_is_replaced_on_its_way_leaves_nothing_to_its_successor,
     nodes::a_pause_in_the_middle_of_a_roll_is_over_as_if_it_had_not_been,
