@@ -148,6 +148,7 @@ fn unstarted(node: &NodeView, facts: &Facts<'_>, before: Option<&State>) -> Step
         since: facts.now,
         deadline: None,
         boot_id_before: None,
+        good_by: None,
         cordoned: node.cordoned,
         reason: node.needed.clone().filter(|reason| !reason.is_empty()),
         more: before.map(|before| before.more.clone()).unwrap_or_default(),
@@ -298,9 +299,12 @@ impl At<'_> {
     fn armed(&self) -> Step {
         if let Some(after) = self.proof() {
             let message = format!("rebooted: boot ID {after}");
-            let timeout = self.facts.rules.after;
-            let mut change = self.to(Phase::Rebooted, Some(timeout), Said::normal("Rebooted", message));
+            let Rules { after, soak, .. } = self.facts.rules;
+            let mut change = self.to(Phase::Rebooted, Some(*after), Said::normal("Rebooted", message));
             change.disarm = true;
+            if let Some(state) = &mut change.state {
+                state.good_by = Some(later(self.facts.now, after.saturating_add(*soak)));
+            }
             return Step::Write(change);
         }
         let progress = self.node.progress.as_ref();
@@ -342,6 +346,14 @@ impl At<'_> {
             return Step::Write(change);
         }
         if !self.node.ready {
+            // One that comes and goes is no better than one that does not come.
+            if self
+                .state
+                .good_by
+                .is_some_and(|good_by| self.facts.now >= good_by)
+            {
+                return Step::Write(self.fail("it has rebooted, and does not stay good"));
+            }
             let said = Said::warning("SoakEnded", "not Ready any more; it has to become good again");
             return Step::Write(self.to(Phase::Rebooted, Some(self.facts.rules.after), said));
         }
