@@ -412,5 +412,7 @@ mod tests {
         ] {
             assert_eq!(is_spent(&grant("a", uid), node), spent, "{case}");
         }
+        assert!(slot(&[grant("a", "a")], &asks).is_some());
+        assert!(slot(&[grant("a", "former")], &asks).is_none(), "it is another's");
     }
 }

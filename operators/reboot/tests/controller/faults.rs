@@ -15,7 +15,7 @@ use windlass_reboot::{
     PolicyPhase,
     state::{Names, Phase},
 };
-use windlass_suite::{Context as Case, Sent, Wire};
+use windlass_suite::{Context as Case, Sent};
 
 use crate::{
     fleet::{Fleet, Temper},
@@ -330,35 +330,6 @@ pub(crate) async fn a_state_that_cannot_be_read_is_left_alone(case: Case) -> any
     fleet.annotate(&odd, json!({ &*names.state: null })).await?;
     fleet.done(&odd).await?;
     fleet.done(&other).await?;
-    fleet.end().await
-}
-
-/// Controllers at once, without an election, all but one of them with a view that is always late, and writes too.
-pub(crate) async fn two_controllers_at_once_never_let_too_many_go(case: Case) -> anyhow::Result<()> {
-    let mut fleet = Fleet::idle(&case, 12, at_a_time(3)).await?;
-    fleet.ready(&fleet.name(11), "Unknown").await?;
-    fleet.start();
-    // Where that costs nothing, one of them is as late as a leader that was stopped for a while.
-    let late: &[u64] = if fleet.is_embedded() { &[200, 8000] } else { &[700] };
-    let mut others = Vec::new();
-    for late in late {
-        let wire = Wire::new(&case.program_client().await?);
-        wire.delay(usize::MAX, Duration::from_millis(*late), |sent| {
-            sent.access.verb == "list" || sent.access.verb == "get" || sent.is_write()
-        });
-        others.push(fleet.another(&wire, None));
-    }
-    for number in 0..11 {
-        fleet.request(&fleet.name(number)).await?;
-    }
-    for number in 0..11 {
-        fleet.done(&fleet.name(number)).await?;
-    }
-    assert_eq!(fleet.rebooted().len(), 11, "each of them once");
-    assert!(fleet.most_down() <= 3, "{}", fleet.most_down());
-    for other in others {
-        other.stop().await?;
-    }
     fleet.end().await
 }
 

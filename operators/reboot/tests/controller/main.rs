@@ -4,6 +4,7 @@ mod crash;
 mod drain;
 mod faults;
 mod fleet;
+mod leaders;
 mod machines;
 mod nodes;
 mod pods;
@@ -38,7 +39,9 @@ suite!("rolls", paused, apart;
     faults::an_order_is_taken_back_as_long_as_the_agent_has_not_begun,
     faults::a_node_that_is_deleted_leaves_no_slot_behind,
     faults::a_state_that_cannot_be_read_is_left_alone,
-    faults::two_controllers_at_once_never_let_too_many_go,
+    leaders::two_controllers_at_once_never_let_too_many_go,
+    leaders::of_two_who_give_the_last_slot_one_does,
+    leaders::a_pause_that_nobody_has_heard_of_yet_stops_a_node_that_is_drained,
     faults::an_outage_in_any_phase_costs_nothing_but_time,
     faults::an_api_that_is_away_costs_nothing_but_time,
     sizes::a_hundred_nodes_roll_a_tenth_at_a_time_with_some_of_them_lost,
