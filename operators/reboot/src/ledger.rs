@@ -224,7 +224,10 @@ mod tests {
     use windlass::k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     use super::*;
-    use crate::{api::PerTopology, state::Unreadable};
+    use crate::{
+        api::PerTopology,
+        state::{State, Unreadable},
+    };
 
     fn node(name: &str) -> NodeView {
         NodeView {
@@ -348,6 +351,28 @@ mod tests {
         assert_eq!(next(&nodes, &[], &of(3), Some("b")), ["a"]);
         nodes[0].needed = None;
         assert_eq!(next(&nodes, &[], &of(3), Some("b")), ["b"], "alone it goes too");
+    }
+
+    #[test]
+    fn a_node_that_was_given_back_rests_first() {
+        let state = |deadline| State {
+            phase: Phase::Aborted,
+            policy: "default".to_owned(),
+            epoch: 1,
+            attempt: 1,
+            since: Timestamp::UNIX_EPOCH,
+            deadline,
+            boot_id_before: None,
+            good_by: None,
+            cordoned: false,
+            reason: None,
+            more: [].into(),
+        };
+        let mut nodes = ["a", "b"].map(node);
+        nodes[0].state = Some(Ok(state(Some(Timestamp::MAX))));
+        assert_eq!(next(&nodes, &[], &of(2), None), ["b"]);
+        nodes[0].state = Some(Ok(state(Some(Timestamp::UNIX_EPOCH))));
+        assert_eq!(next(&nodes, &[], &of(2), None), ["a", "b"]);
     }
 
     #[test]

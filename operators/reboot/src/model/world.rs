@@ -272,7 +272,7 @@ impl World {
     }
 
     /// A round about slots begins: the policy is read.
-    fn slots(&mut self, who: usize, release: bool) {
+    pub(super) fn slots(&mut self, who: usize, release: bool) {
         if matches!(self.controllers[who].doing, Doing::Nothing) {
             let policy = self.policy.clone();
             self.controllers[who].doing = Doing::Slots { release, policy };
