@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::{Change, Cordon, NodeView, Said};
+use super::{Change, Cordon, Halt, NodeView, Said};
 use crate::{
     span::Span,
     state::{Order, Phase, State},
@@ -47,34 +47,6 @@ pub struct Facts<'a> {
     pub slot: Option<u64>,
     /// Why nothing new may begin, if it may not.
     pub halt: Option<Halt>,
-}
-
-/// Why nothing new may begin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Halt {
-    /// Somebody paused it.
-    Paused,
-    /// It only plans.
-    DryRun,
-    /// No window is open.
-    WindowClosed,
-    /// Too many nodes have failed.
-    BudgetSpent,
-    /// The policy cannot be followed; its status says why.
-    Invalid,
-}
-
-impl Halt {
-    /// For people.
-    pub fn message(self) -> &'static str {
-        match self {
-            Self::Paused => "the policy is paused",
-            Self::DryRun => "the policy only plans (dryRun)",
-            Self::WindowClosed => "no maintenance window is open",
-            Self::BudgetSpent => "too many nodes have failed",
-            Self::Invalid => "the policy cannot be followed as it is: see its status",
-        }
-    }
 }
 
 /// What the controller does next about a node.
