@@ -76,7 +76,7 @@ struct Flags {
     heading_here: &'static str,
 }
 
-const FLAGS: [Flags; 4] = [
+const FLAGS: [Flags; 5] = [
     Flags {
         whose: &[catalogue::PODWATCH],
         heading: "What to tell",
@@ -86,6 +86,11 @@ const FLAGS: [Flags; 4] = [
         // An agent has to know the prefix too.
         whose: &[catalogue::REBOOT, catalogue::REBOOT_AGENT],
         heading: "Reboots",
+        heading_here: "reboot and reboot-agent",
+    },
+    Flags {
+        whose: &[catalogue::REBOOT],
+        heading: "Reboot controller",
         heading_here: "reboot",
     },
     Flags {

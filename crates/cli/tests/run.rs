@@ -91,6 +91,10 @@ fn a_command_line_that_cannot_be_meant_is_refused_with_what_there_is() {
             &["--simulated-agents is for reboot", "name reboot too"],
         ),
         (
+            &["reboot-agent", "--simulated-agents"],
+            &["--simulated-agents is for reboot", "name reboot too"],
+        ),
+        (
             &["reboot", "--trigger-file", "/a"],
             &["--trigger-file is for reboot-agent"],
         ),

@@ -50,8 +50,8 @@ pub struct RebootPolicySpec {
     /// Which nodes. Empty, or left out: all of them. A policy of any name beats the one named `default`; of two others, the
     /// first by name has the node.
     pub node_selector: LabelSelector,
-    /// How many of them may be unavailable, a number or a percentage that is rounded down, and at least one. Nodes that are not
-    /// Ready count, whatever the reason. Left out: 1.
+    /// How many of them may be unavailable, a number or a percentage that is rounded down, to one at least unless it is `0%`.
+    /// Nodes that are not Ready count, whatever the reason. Left out: 1.
     pub max_unavailable: Option<IntOrString>,
     /// The same again for the nodes that share the value of a label.
     pub per_topology: Option<PerTopology>,
@@ -173,6 +173,9 @@ pub struct Grant {
     pub epoch: u64,
     /// When it was given.
     pub at: Time,
+    /// The boot that the node was in, if its kubelet told: a slot is for one reboot.
+    #[serde(default, rename = "bootID", skip_serializing_if = "String::is_empty")]
+    pub boot_id: String,
 }
 
 /// How a policy is, in a word.

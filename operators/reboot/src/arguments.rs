@@ -21,18 +21,21 @@ pub struct Arguments {
     pub prefix: String,
 
     /// The node that this process runs on, which is rebooted last of all [default: what the variable `NODE_NAME` says]
-    #[arg(long = "own-node", value_name = "NAME", help_heading = "Reboots")]
+    #[arg(long = "own-node", value_name = "NAME", help_heading = HEADING)]
     pub own_node: Option<String>,
 
     /// The pod in which this process runs, which is not evicted and goes down with its node
     /// [default: what the variables `POD_NAMESPACE` and `POD_NAME` say]
-    #[arg(long = "own-pod", value_name = "NAMESPACE/NAME", value_parser = pod, help_heading = "Reboots")]
+    #[arg(long = "own-pod", value_name = "NAMESPACE/NAME", value_parser = pod, help_heading = HEADING)]
     pub own_pod: Option<ObjectKey>,
 
     /// Is the agent of every node as well, on a cluster whose nodes are all simulated; implies --install
-    #[arg(long = "simulated-agents", help_heading = "Reboots")]
+    #[arg(long = "simulated-agents", help_heading = HEADING)]
     pub simulated_agents: bool,
 }
+
+/// What agents have no use for; they have the prefix in common.
+const HEADING: &str = "Reboot controller";
 
 impl Default for Arguments {
     fn default() -> Self {

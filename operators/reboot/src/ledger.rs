@@ -167,11 +167,17 @@ impl<'a> Roll<'a> {
     }
 }
 
-/// The node's slot in a ledger: that of this very node, not of one that had its name.
+/// The node's slot in a ledger: that of this very node, not of one that had its name, and not one that it has used.
 pub fn slot<'a>(granted: &'a [Grant], node: &NodeView) -> Option<&'a Grant> {
-    granted
-        .iter()
-        .find(|grant| grant.node == node.name && grant.uid == node.uid)
+    let is_its = |grant: &&Grant| grant.node == node.name && grant.uid == node.uid;
+    granted.iter().filter(is_its).find(|grant| !is_used(grant, node))
+}
+
+/// Whether a node has rebooted since it got its slot, and nothing of ours is left on it. What it is asked for then is another
+/// request, which waits its turn: by now others may be down.
+fn is_used(grant: &Grant, node: &NodeView) -> bool {
+    let known = !grant.boot_id.is_empty() && !node.boot_id.is_empty();
+    known && grant.boot_id != node.boot_id && node.state.is_none() && !node.cordoned
 }
 
 /// Whether a slot is over, given the node that has its name, if there is one.
@@ -182,7 +188,7 @@ pub fn is_spent(grant: &Grant, node: Option<&NodeView>) -> bool {
     let let_go = node
         .state()
         .is_some_and(|state| state.phase == Phase::Aborted && state.epoch == grant.epoch);
-    node.is_idle() || let_go
+    node.is_idle() || let_go || is_used(grant, node)
 }
 
 /// Whether the limits of a policy are limits.
@@ -208,7 +214,7 @@ fn limit(field: &'static str, value: Option<&IntOrString>, total: usize) -> Resu
                 .and_then(|number| number.parse::<u8>().ok());
             let percent = percent.filter(|percent| *percent <= 100);
             let percent = percent.ok_or_else(|| invalid(text))?;
-            Ok((total * usize::from(percent) / 100).max(1))
+            Ok((total * usize::from(percent) / 100).max(usize::from(percent > 0)))
         }
     }
 }
@@ -218,7 +224,10 @@ mod tests {
     use windlass::k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     use super::*;
-    use crate::api::PerTopology;
+    use crate::{
+        api::PerTopology,
+        state::{State, Unreadable},
+    };
 
     fn node(name: &str) -> NodeView {
         NodeView {
@@ -260,6 +269,7 @@ mod tests {
             uid: uid.to_owned(),
             epoch: 1,
             at: Time(Timestamp::UNIX_EPOCH),
+            boot_id: String::new(),
         }
     }
 
@@ -274,7 +284,7 @@ mod tests {
             (Some(text("25%")), 7, Some(1)),
             (Some(text("30%")), 7, Some(2)),
             (Some(text("1%")), 7, Some(1)),
-            (Some(text("0%")), 7, Some(1)),
+            (Some(text("0%")), 7, Some(0)),
             (Some(text("100%")), 7, Some(7)),
             (Some(text("101%")), 7, None),
             (Some(text("-1%")), 7, None),
@@ -344,6 +354,70 @@ mod tests {
     }
 
     #[test]
+    fn a_node_that_was_given_back_rests_first() {
+        let state = |deadline| State {
+            phase: Phase::Aborted,
+            policy: "default".to_owned(),
+            epoch: 1,
+            attempt: 1,
+            since: Timestamp::UNIX_EPOCH,
+            deadline,
+            boot_id_before: None,
+            good_by: None,
+            cordoned: false,
+            reason: None,
+            more: [].into(),
+        };
+        let mut nodes = ["a", "b"].map(node);
+        nodes[0].state = Some(Ok(state(Some(Timestamp::MAX))));
+        assert_eq!(next(&nodes, &[], &of(2), None), ["b"]);
+        nodes[0].state = Some(Ok(state(Some(Timestamp::UNIX_EPOCH))));
+        assert_eq!(next(&nodes, &[], &of(2), None), ["a", "b"]);
+    }
+
+    #[test]
+    fn a_slot_is_for_one_reboot() {
+        let (asks, mut on_its_way) = (node("a"), node("a"));
+        let with = |node: &NodeView, boot_id: &str, cordoned| NodeView {
+            boot_id: boot_id.to_owned(),
+            cordoned,
+            ..node.clone()
+        };
+        on_its_way.state = Some(Err(Unreadable {
+            name: "state".to_owned(),
+            why: "newer".to_owned(),
+        }));
+        for (case, given_in, node, used) in [
+            ("it has not begun", "one", with(&asks, "one", false), false),
+            (
+                "it has ended, and is asked again",
+                "one",
+                with(&asks, "two", false),
+                true,
+            ),
+            ("it is on its way", "one", with(&on_its_way, "two", false), false),
+            (
+                "it failed, and somebody has looked",
+                "one",
+                with(&asks, "two", true),
+                false,
+            ),
+            ("its kubelet says nothing", "one", with(&asks, "", false), false),
+            (
+                "nobody knows when it was given",
+                "",
+                with(&asks, "two", false),
+                false,
+            ),
+        ] {
+            let mut grant = grant("a", "a");
+            grant.boot_id = given_in.to_owned();
+            assert_eq!(is_spent(&grant, Some(&node)), used, "{case}");
+            assert_eq!(slot(&[grant], &node).is_none(), used, "{case}");
+        }
+    }
+
+    #[test]
     fn a_slot_is_over_when_its_very_node_is_gone_or_at_rest() {
         let asks = node("a");
         let rests = NodeView {
@@ -363,5 +437,7 @@ mod tests {
         ] {
             assert_eq!(is_spent(&grant("a", uid), node), spent, "{case}");
         }
+        assert!(slot(&[grant("a", "a")], &asks).is_some());
+        assert!(slot(&[grant("a", "former")], &asks).is_none(), "it is another's");
     }
 }

@@ -147,6 +147,9 @@ pub struct State {
     /// The boot that is to end; from when it is armed.
     #[serde(default, rename = "bootIDBefore", skip_serializing_if = "Option::is_none")]
     pub boot_id_before: Option<String>,
+    /// Until when it may lose its readiness and begin to soak anew; from its reboot on.
+    #[serde(default, rename = "goodBy", skip_serializing_if = "Option::is_none")]
+    pub good_by: Option<Timestamp>,
     /// Whether we made it unschedulable; for readers, `P/cordoned` is what counts.
     #[serde(default)]
     pub cordoned: bool,

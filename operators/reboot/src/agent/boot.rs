@@ -14,7 +14,7 @@ const LONGEST: usize = 256;
 pub enum BootError {
     /// The file is not there, or not for us.
     #[error(
-        "cannot read the boot ID from {}: {source}; name the file that has it with --boot-id-file",
+        "cannot read the boot ID from {} (--boot-id-file names the file that has it)",
         path.display()
     )]
     Unreadable {

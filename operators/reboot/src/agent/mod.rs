@@ -72,7 +72,7 @@ pub enum AgentError {
         nodes: String,
     },
     /// Which nodes there are is not known.
-    #[error("cannot list the nodes, to see whether all of them are simulated: {source}")]
+    #[error("cannot list the nodes, to see whether all of them are simulated")]
     Nodes {
         /// Why not.
         source: Box<kube::Error>,

@@ -73,11 +73,10 @@ pub(super) fn account(
         _ => PolicyPhase::Idle,
     });
     let wrong = wrong(policies, policy);
-    status.message = wrong.clone().or_else(|| match halt {
-        Some(halt) => Some(halt.message().to_owned()),
-        None if status.requested == 0 => None,
-        None => Some(format!("{} nodes wait for a slot", status.requested)),
-    });
+    status.message = wrong
+        .clone()
+        .or_else(|| halt.map(|halt| halt.message().to_owned()))
+        .or_else(|| waits_for(&status));
     let findings = [
         readiness(wrong.as_deref()),
         pause(halt),
@@ -88,6 +87,20 @@ pub(super) fn account(
         status.conditions.set(finding.at(generation), &shared.clock);
     }
     status
+}
+
+/// What nodes wait for that may go.
+fn waits_for(status: &RebootPolicyStatus) -> Option<String> {
+    let slots = (status.requested > 0).then(|| format!("{} nodes wait for a slot", status.requested));
+    let pods = status.blockers.first().map(|first| {
+        let BlockerStatus { node, pod, .. } = first;
+        match status.blockers.len() - 1 {
+            0 => format!("pod {pod} keeps {node} from being drained"),
+            more => format!("pod {pod} keeps {node} from being drained, and {more} more pods are in the way"),
+        }
+    });
+    let waits: Vec<_> = pods.into_iter().chain(slots).collect();
+    (!waits.is_empty()).then(|| waits.join("; "))
 }
 
 /// Tells of what changed for people.

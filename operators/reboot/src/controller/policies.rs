@@ -76,11 +76,14 @@ impl Sight {
         }
     }
 
+    /// The slots that are over. One of a node that is another policy's by now, and not on its way, is: that one gives slots to it.
     fn spent(&self, policy: &RebootPolicy) -> BTreeSet<u64> {
-        let node = |grant: &Grant| self.nodes.iter().find(|node| node.name == grant.node);
-        let spent = granted(policy)
-            .iter()
-            .filter(|grant| is_spent(grant, node(grant)));
+        let name = policy.name_any();
+        let is_others = |node: &NodeView| self.policies.of(node).is_some_and(|has| has.name_any() != name);
+        let spent = granted(policy).iter().filter(|grant| {
+            let node = self.nodes.iter().find(|node| node.name == grant.node);
+            is_spent(grant, node) || node.is_some_and(is_others)
+        });
         spent.map(|grant| grant.epoch).collect()
     }
 }
@@ -181,19 +184,16 @@ impl Policing {
             return Ok(policy);
         }
         let roll = sight.roll(&policy, &self.0, now);
-        let next: Vec<_> = roll
-            .next()?
-            .into_iter()
-            .map(|node| (node.name.clone(), node.uid.clone()))
-            .collect();
+        let next: Vec<_> = roll.next()?.into_iter().cloned().collect();
         let status = policy.status.get_or_insert_default();
-        for (node, uid) in next {
+        for node in next {
             status.epoch += 1;
             status.granted.push(Grant {
-                node,
-                uid,
+                node: node.name,
+                uid: node.uid,
                 epoch: status.epoch,
                 at: Time(now),
+                boot_id: node.boot_id,
             });
         }
         write(ctx, &policy).await

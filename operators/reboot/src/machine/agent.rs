@@ -135,6 +135,7 @@ mod tests {
             since: at(0),
             deadline: None,
             boot_id_before: Some(boot_id.to_owned()),
+            good_by: None,
             cordoned: true,
             reason: None,
             more: [].into(),

@@ -25,11 +25,13 @@
 
 pub mod agent;
 mod change;
+mod halt;
 mod roll;
 #[cfg(test)]
 mod tests;
 mod view;
 
 pub use change::{Change, Cordon, Said};
-pub use roll::{DrainRule, Facts, Halt, Rules, Step, drained, step, verified};
+pub use halt::Halt;
+pub use roll::{DrainRule, Facts, Rules, Step, drained, step, verified};
 pub use view::NodeView;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::{Change, Cordon, NodeView, Said};
+use super::{Change, Cordon, Halt, NodeView, Said};
 use crate::{
     span::Span,
     state::{Order, Phase, State},
@@ -47,34 +47,6 @@ pub struct Facts<'a> {
     pub slot: Option<u64>,
     /// Why nothing new may begin, if it may not.
     pub halt: Option<Halt>,
-}
-
-/// Why nothing new may begin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Halt {
-    /// Somebody paused it.
-    Paused,
-    /// It only plans.
-    DryRun,
-    /// No window is open.
-    WindowClosed,
-    /// Too many nodes have failed.
-    BudgetSpent,
-    /// The policy cannot be followed; its status says why.
-    Invalid,
-}
-
-impl Halt {
-    /// For people.
-    pub fn message(self) -> &'static str {
-        match self {
-            Self::Paused => "the policy is paused",
-            Self::DryRun => "the policy only plans (dryRun)",
-            Self::WindowClosed => "no maintenance window is open",
-            Self::BudgetSpent => "too many nodes have failed",
-            Self::Invalid => "the policy cannot be followed as it is: see its status",
-        }
-    }
 }
 
 /// What the controller does next about a node.
@@ -148,6 +120,7 @@ fn unstarted(node: &NodeView, facts: &Facts<'_>, before: Option<&State>) -> Step
         since: facts.now,
         deadline: None,
         boot_id_before: None,
+        good_by: None,
         cordoned: node.cordoned,
         reason: node.needed.clone().filter(|reason| !reason.is_empty()),
         more: before.map(|before| before.more.clone()).unwrap_or_default(),
@@ -298,9 +271,12 @@ impl At<'_> {
     fn armed(&self) -> Step {
         if let Some(after) = self.proof() {
             let message = format!("rebooted: boot ID {after}");
-            let timeout = self.facts.rules.after;
-            let mut change = self.to(Phase::Rebooted, Some(timeout), Said::normal("Rebooted", message));
+            let Rules { after, soak, .. } = self.facts.rules;
+            let mut change = self.to(Phase::Rebooted, Some(*after), Said::normal("Rebooted", message));
             change.disarm = true;
+            if let Some(state) = &mut change.state {
+                state.good_by = Some(later(self.facts.now, after.saturating_add(*soak)));
+            }
             return Step::Write(change);
         }
         let progress = self.node.progress.as_ref();
@@ -309,8 +285,8 @@ impl At<'_> {
             return Step::Write(self.fail(&format!("its agent gave up: {failed}")));
         }
         let begun = progress.is_some();
-        if !begun && let Some(why) = self.halted().or_else(|| self.uncordoned()) {
-            return Step::Write(self.abort(why));
+        if !begun && let Some(change) = self.undo_cordoned() {
+            return Step::Write(change);
         }
         if self.is_over() {
             let why = if begun {
@@ -342,6 +318,14 @@ impl At<'_> {
             return Step::Write(change);
         }
         if !self.node.ready {
+            // One that comes and goes is no better than one that does not come.
+            if self
+                .state
+                .good_by
+                .is_some_and(|good_by| self.facts.now >= good_by)
+            {
+                return Step::Write(self.fail("it has rebooted, and does not stay good"));
+            }
             let said = Said::warning("SoakEnded", "not Ready any more; it has to become good again");
             return Step::Write(self.to(Phase::Rebooted, Some(self.facts.rules.after), said));
         }

@@ -47,6 +47,7 @@ fn node(phase: Phase) -> NodeView {
             since: now(),
             deadline: now().checked_add(MINUTE).ok(),
             boot_id_before: (phase >= Phase::Armed).then(|| "before".to_owned()),
+            good_by: None,
             cordoned,
             reason: None,
             more: [].into(),
@@ -200,11 +201,14 @@ fn what_is_not_armed_is_given_back_when_nothing_may_begin_or_the_slot_is_gone() 
 fn a_request_that_is_taken_back_in_time_is_forgotten_and_later_is_not() {
     let cancelled = |phase| with(phase, |node| node.needed = None);
     assert_eq!(next(&cancelled(Phase::Granted)), "nothing");
-    for phase in [Phase::Cordoned, Phase::Draining, Phase::Drained] {
+    for phase in [Phase::Cordoned, Phase::Draining, Phase::Drained, Phase::Armed] {
         assert_eq!(next(&cancelled(phase)), "nothing Lift", "{phase}");
     }
     assert_eq!(next(&cancelled(Phase::Aborted)), "nothing");
-    assert_eq!(next(&cancelled(Phase::Armed)), "until");
+    let begun = with(Phase::Armed, |node| {
+        (node.needed, node.progress) = (None, Some(Ok(progress(|_| {}))));
+    });
+    assert_eq!(next(&begun), "until", "the agent may have acted");
     assert_eq!(next(&cancelled(Phase::Failed)), "rest");
     // Somebody took state and request off a node that had failed.
     let cleared = with(Phase::Failed, |node| (node.state, node.needed) = (None, None));
@@ -310,4 +314,39 @@ fn a_node_that_is_not_ready_does_not_soak() {
         (node.ready, node.boot_id) = (false, "after".to_owned());
     });
     assert_eq!(next_with(&lost, late), "Rebooted");
+}
+
+#[test]
+fn a_node_that_comes_and_goes_does_not_soak_for_ever() {
+    let mut rules = rules();
+    rules.soak = 5 * MINUTE;
+    let at = |minutes: u32| Facts {
+        now: now().checked_add(minutes * MINUTE).expect("a time"),
+        policy: "default",
+        rules: &rules,
+        slot: Some(EPOCH),
+        halt: None,
+    };
+    let mut node = with(Phase::Armed, |node| node.boot_id = "after".to_owned());
+    let mut phases = Vec::new();
+    // Every four minutes it is lost, and good again a minute later.
+    for minute in 0..60 {
+        node.ready = minute % 4 != 3;
+        let facts = at(minute);
+        let change = match step(&node, &facts) {
+            Step::Write(change) => Some(change),
+            Step::Verify if node.ready => verified(&node, &facts),
+            _ => None,
+        };
+        if let Some(change) = change {
+            change.apply(&mut node);
+            phases.push((minute, node.phase().expect("it is not over")));
+        }
+    }
+    let ends = phases
+        .iter()
+        .filter(|(_, phase)| *phase == Phase::Rebooted)
+        .count();
+    assert_eq!(phases.last(), Some(&(15, Phase::Failed)), "{phases:?}");
+    assert_eq!(ends, 4, "{phases:?}");
 }

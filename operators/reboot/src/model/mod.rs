@@ -38,11 +38,45 @@ proptest! {
     }
 }
 
-/// The race that chance does not find: a controller that missed that a slot was taken back and given to another node.
+/// The two controllers of the races that chance does not find.
+const ONE: usize = 0;
+const LATE: usize = 1;
+
+/// A node that is asked for again while its slot is taken back: it has begun, and counts, although nothing was done to it.
+#[test]
+fn a_node_that_has_begun_counts_when_its_slot_goes() {
+    let mut world = World::new(2, 1);
+    world.node(0).request();
+    world.round(ONE, false);
+    world.refresh_all(LATE);
+    world.node(0).cancel();
+    // One has seen that the slot is over, and takes it back when the other has read it for the last time.
+    world.slots(ONE, true);
+    world.go_on(ONE);
+    for node in [0, 1] {
+        world.node(node).request();
+    }
+    world.see(LATE, 0);
+    world.work(LATE, 0, 1);
+    world.work(LATE, 0, 1);
+    world.go_on(LATE);
+    world.go_on(ONE);
+    world.round(ONE, false);
+    world.refresh_all(ONE);
+    world.go_on(LATE);
+    assert_eq!(world.on_their_way(), ["n0"]);
+    for _ in 0..4 {
+        world.work(ONE, 1, 1);
+        world.go_on(ONE);
+        world.go_on(ONE);
+        world.check();
+    }
+    world.settle();
+}
+
+/// A controller that missed that a slot was taken back and given to another node.
 #[test]
 fn a_slot_that_was_taken_back_is_no_leave_to_cordon() {
-    const ONE: usize = 0;
-    const LATE: usize = 1;
     let mut world = World::new(2, 1);
     world.node(0).request();
     world.round(ONE, false);

@@ -123,11 +123,11 @@ impl Rig {
         }
     }
 
-    /// Somebody takes the request off; nobody does after it was armed.
+    /// Somebody takes the request off; nobody does after the reboot.
     pub(super) fn cancel(&mut self) {
         let cancels = match self.view.phase() {
             None => true,
-            Some(phase) => phase < Phase::Armed || phase == Phase::Aborted,
+            Some(phase) => phase <= Phase::Armed || phase == Phase::Aborted,
         };
         if cancels && self.view.needed.take().is_some() {
             touch(&mut self.view);

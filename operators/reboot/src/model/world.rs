@@ -272,7 +272,7 @@ impl World {
     }
 
     /// A round about slots begins: the policy is read.
-    fn slots(&mut self, who: usize, release: bool) {
+    pub(super) fn slots(&mut self, who: usize, release: bool) {
         if matches!(self.controllers[who].doing, Doing::Nothing) {
             let policy = self.policy.clone();
             self.controllers[who].doing = Doing::Slots { release, policy };
@@ -328,17 +328,15 @@ impl World {
                 now: self.now,
             };
             let next: Vec<_> = roll.next().expect("the limit is a number");
-            let next: Vec<_> = next
-                .iter()
-                .map(|node| (node.name.clone(), node.uid.clone()))
-                .collect();
-            for (node, uid) in next {
+            let next: Vec<_> = next.into_iter().cloned().collect();
+            for node in next {
                 policy.epoch += 1;
                 policy.granted.push(Grant {
-                    node,
-                    uid,
+                    node: node.name,
+                    uid: node.uid,
                     epoch: policy.epoch,
                     at: Time(self.now),
+                    boot_id: node.boot_id,
                 });
             }
         }

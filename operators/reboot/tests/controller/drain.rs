@@ -105,6 +105,16 @@ pub(crate) async fn what_is_in_the_way_is_named_and_the_node_given_back_in_time(
         };
         assert!(events.items.iter().any(tells), "{budget}: {events:#?}");
         assert!(fleet.told(node).await?.contains(&"RebootAborted".to_owned()));
+        let node = json!(fleet.nodes().get(node).await?.status);
+        let conditions = node["conditions"].as_array().into_iter().flatten();
+        let planned = conditions.filter(|one| one["type"] == "MaintenancePlanned");
+        let said: Vec<_> = planned
+            .map(|one| (&one["reason"], one["message"].as_str()))
+            .collect();
+        assert!(
+            matches!(said[..], [(reason, Some(why))] if reason == "RebootAborted" && why.contains("within 16s; it rests until")),
+            "{said:?}"
+        );
     }
     // Seldom enough, although everything that happens wakes it: pods, nodes and policies.
     for (name, wait, most) in [("web", 5, 4), ("api", 5, 4), ("db", 10, 2)] {

@@ -317,17 +317,18 @@ impl Fleet {
         self.wire.quiet(long).await;
     }
 
-    /// The reasons of all events about a node, in the order in which they were written.
+    /// The reasons of all events about a node, in the order in which they were said: several are written at a time, so that
+    /// the server may get them in another one. Their names end with when that was.
     pub(crate) async fn told(&self, node: &str) -> anyhow::Result<Vec<String>> {
         let about = format!("involvedObject.kind=Node,involvedObject.name={node}");
         let events = Api::<Event>::all(self.case.client());
         let mut events = events.list(&ListParams::default().fields(&about)).await?.items;
-        let version = |event: &Event| {
-            event
-                .resource_version()
-                .and_then(|version| version.parse::<u64>().ok())
+        let said = |event: &Event| {
+            let name = event.name_any();
+            let (_, stamp) = name.rsplit_once('.')?;
+            u64::from_str_radix(stamp, 16).ok()
         };
-        events.sort_by_key(version);
+        events.sort_by_key(said);
         Ok(events.into_iter().filter_map(|event| event.reason).collect())
     }
 

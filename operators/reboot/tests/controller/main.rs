@@ -4,6 +4,7 @@ mod crash;
 mod drain;
 mod faults;
 mod fleet;
+mod leaders;
 mod machines;
 mod nodes;
 mod pods;
@@ -28,16 +29,19 @@ suite!("rolls", paused, apart;
     roll::of_two_policies_the_first_by_name_has_a_node_and_says_so,
     roll::a_policy_that_cannot_be_followed_says_why,
     faults::nodes_that_are_not_ready_count_but_not_twice,
+    faults::a_request_after_the_end_waits_for_a_slot_of_its_own,
     faults::what_an_administrator_cordoned_stays_cordoned,
     faults::a_drain_that_is_called_off_leaves_the_node_as_it_was,
     faults::a_drain_that_takes_too_long_is_called_off_or_forced,
     faults::a_node_that_never_returns_stops_the_roll_until_somebody_looks,
     faults::the_same_boot_again_is_no_reboot,
     faults::a_node_without_an_agent_fails_and_is_not_rebooted_later,
-    faults::a_pause_disarms_a_node_whose_agent_has_not_begun,
+    faults::an_order_is_taken_back_as_long_as_the_agent_has_not_begun,
     faults::a_node_that_is_deleted_leaves_no_slot_behind,
     faults::a_state_that_cannot_be_read_is_left_alone,
-    faults::two_controllers_at_once_never_let_too_many_go,
+    leaders::two_controllers_at_once_never_let_too_many_go,
+    leaders::of_two_who_give_the_last_slot_one_does,
+    leaders::a_pause_that_nobody_has_heard_of_yet_stops_a_node_that_is_drained,
     faults::an_outage_in_any_phase_costs_nothing_but_time,
     faults::an_api_that_is_away_costs_nothing_but_time,
     sizes::a_hundred_nodes_roll_a_tenth_at_a_time_with_some_of_them_lost,
@@ -56,6 +60,7 @@ suite!("rolls", paused, apart;
     nodes::a_node_whose_pods_do_not_come_back_fails_and_keeps_its_slot,
     nodes::a_node_waits_for_the_check_of_its_agent,
     nodes::the_roll_goes_on_until_the_failure_budget_is_spent,
+    nodes::a_node_that_is_another_policys_by_now_holds_no_slot_of_its_former_one,
     nodes::what_an_administrator_decides_meanwhile_is_theirs,
     nodes::a_node_that_is_replaced_on_its_way_leaves_nothing_to_its_successor,
     nodes::a_pause_in_the_middle_of_a_roll_is_over_as_if_it_had_not_been,

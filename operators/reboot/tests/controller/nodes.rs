@@ -180,6 +180,38 @@ pub(crate) async fn the_roll_goes_on_until_the_failure_budget_is_spent(case: Cas
     fleet.end().await
 }
 
+/// Its slot would be nobody's to take back, for as long as the other policy lets it wait.
+pub(crate) async fn a_node_that_is_another_policys_by_now_holds_no_slot_of_its_former_one(
+    case: Case,
+) -> anyhow::Result<()> {
+    let fleet = Fleet::new(&case, 2, at_a_time(1)).await?;
+    let (moved, next) = (fleet.name(0), fleet.name(1));
+    fleet
+        .change_policy(json!({ "reboot": { "timeout": fleet.short() } }))
+        .await?;
+    fleet.temper(&moved, Temper::Dies);
+    fleet.request(&moved).await?;
+    fleet.request(&next).await?;
+    fleet.phase(&moved, Phase::Failed).await?;
+    // The first by name has it, once somebody has looked.
+    let paused = json!({ "paused": true, "nodeSelector": { "matchLabels": { "moved": "yes" } } });
+    fleet.govern(&format!("a-{}", fleet.policy), paused).await?;
+    let label = Patch::Merge(json!({ "metadata": {
+        "labels": { "moved": "yes" }, "annotations": { Names::default().state: null },
+    } }));
+    fleet
+        .nodes()
+        .patch(&moved, &PatchParams::default(), &label)
+        .await?;
+    fleet.done(&next).await?;
+    assert_eq!((fleet.boots(&moved), fleet.boots(&next)), (0, 1));
+    assert!(
+        fleet.view(&moved).await?.needed.is_some(),
+        "it waits for the other one"
+    );
+    fleet.end().await
+}
+
 pub(crate) async fn what_an_administrator_decides_meanwhile_is_theirs(case: Case) -> anyhow::Result<()> {
     let fleet = Fleet::new(&case, 1, at_a_time(1)).await?;
     let node = fleet.name(0);

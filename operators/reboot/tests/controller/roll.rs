@@ -26,7 +26,6 @@ pub(crate) async fn an_annotated_node_reboots_once_and_nothing_is_left_of_it(
     let node = fleet.name(1);
     let before = fleet.nodes().get(&node).await?;
     fleet.request(&node).await?;
-    fleet.until(&node, |view| view.state.is_some()).await?;
     let view = fleet.done(&node).await?;
     assert!(!view.unschedulable, "it takes pods again");
     assert_eq!(fleet.boots(&node), 1);
@@ -250,6 +249,8 @@ pub(crate) async fn conditions_and_columns_tell_where_a_node_is(case: Case) -> a
     assert!(fleet.told(&node).await?.contains(&"DrainBlocked".to_owned()));
     let status = status(&policy);
     assert_eq!((status.rebooting, status.phase), (1, Some(PolicyPhase::Rolling)));
+    let message = format!("pod {}/{node} keeps {node} from being drained", case.namespace());
+    assert_eq!(status.message, Some(message));
     fleet.allow(&node, 1).await?;
     fleet.done(&node).await?;
     fleet.end().await

@@ -116,6 +116,7 @@ impl TestNode {
             since: now,
             deadline: None,
             boot_id_before: Some(self.boot_id()),
+            good_by: None,
             cordoned: true,
             reason: None,
             more: [].into(),
