@@ -26,7 +26,9 @@ import (
 // These are those of bench/src/reconcile/mod.rs.
 const (
 	benchNamespace = "bench"
+	benchAlone     = "bench-alone"
 	benchObjects   = 20_001
+	benchMany      = 20_000
 	benchFew       = 2_000
 	benchTrigger   = "trigger"
 	probes         = 200
@@ -34,14 +36,14 @@ const (
 
 func objectName(i int) string { return fmt.Sprintf("config-%05d", i) }
 
-func start(kubeconfig string, workers int, build func(*ctrl.Builder, client.Client) reconcile.Reconciler) client.Client {
+func start(kubeconfig, namespace string, workers int, build func(*ctrl.Builder, client.Client) reconcile.Reconciler) client.Client {
 	ctrl.SetLogger(logr.Discard())
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	must(err)
 	config.QPS = -1 // no limit of its own, as controller-runtime's own configuration has it
 	manager, err := ctrl.NewManager(config, ctrl.Options{
 		Metrics: server.Options{BindAddress: "0"},
-		Cache:   cache.Options{DefaultNamespaces: map[string]cache.Config{benchNamespace: {}}},
+		Cache:   cache.Options{DefaultNamespaces: map[string]cache.Config{namespace: {}}},
 	})
 	must(err)
 	builder := ctrl.NewControllerManagedBy(manager).For(&corev1.ConfigMap{}).
@@ -51,8 +53,8 @@ func start(kubeconfig string, workers int, build func(*ctrl.Builder, client.Clie
 	return manager.GetClient()
 }
 
-func merge(c client.Client, object client.Object, name, patch string) {
-	object.SetNamespace(benchNamespace)
+func merge(c client.Client, object client.Object, namespace, name, patch string) {
+	object.SetNamespace(namespace)
 	object.SetName(name)
 	must(c.Patch(context.Background(), object, client.RawPatch(types.MergePatchType, []byte(patch))))
 }
@@ -62,11 +64,17 @@ func measureReconcile(name, number, kubeconfig string) Figures {
 	must(err)
 	switch name {
 	case "noop":
-		return rounds(kubeconfig, count, benchObjects, false)
+		return rounds(kubeconfig, count, benchMany, false)
 	case "noop-few":
 		return rounds(kubeconfig, count, benchFew, false)
+	case "noop-alone":
+		return alone(kubeconfig, false)
 	case "write":
+		return rounds(kubeconfig, count, benchMany, true)
+	case "write-few":
 		return rounds(kubeconfig, count, benchFew, true)
+	case "write-alone":
+		return alone(kubeconfig, true)
 	case "wake":
 		return wakes(kubeconfig, count)
 	}
@@ -99,7 +107,7 @@ func rounds(kubeconfig string, workers, objects int, writes bool) Figures {
 			ended <- time.Since(first)
 		}
 	}
-	c := start(kubeconfig, workers, func(builder *ctrl.Builder, c client.Client) reconcile.Reconciler {
+	c := start(kubeconfig, benchNamespace, workers, func(builder *ctrl.Builder, c client.Client) reconcile.Reconciler {
 		builder.Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(
 			func(_ context.Context, secret client.Object) []reconcile.Request {
 				if secret.GetAnnotations()["round"] != fmt.Sprintf("%d-%d", os.Getpid(), round.Load()) {
@@ -117,7 +125,7 @@ func rounds(kubeconfig string, workers, objects int, writes bool) Figures {
 				if object.Annotations["mark"] == mark {
 					return reconcile.Result{}, nil
 				}
-				merge(c, &corev1.ConfigMap{}, request.Name, fmt.Sprintf(`{"metadata":{"annotations":{"mark":%q}}}`, mark))
+				merge(c, &corev1.ConfigMap{}, request.Namespace, request.Name, fmt.Sprintf(`{"metadata":{"annotations":{"mark":%q}}}`, mark))
 			}
 			reconciled()
 			return reconcile.Result{}, nil
@@ -130,7 +138,7 @@ func rounds(kubeconfig string, workers, objects int, writes bool) Figures {
 	reconciles, started := 0, cpu()
 	for spent < time.Second {
 		number := round.Add(1)
-		merge(c, &corev1.Secret{}, benchTrigger, fmt.Sprintf(`{"metadata":{"annotations":{"round":"%d-%d"}}}`, os.Getpid(), number))
+		merge(c, &corev1.Secret{}, benchNamespace, benchTrigger, fmt.Sprintf(`{"metadata":{"annotations":{"round":"%d-%d"}}}`, os.Getpid(), number))
 		spent += <-ended
 		reconciles += objects - 1
 	}
@@ -138,15 +146,61 @@ func rounds(kubeconfig string, workers, objects int, writes bool) Figures {
 	return Figures{"per_second": float64(reconciles) / spent.Seconds(), "cpu": each, "peak": peak()}
 }
 
+// moment is how long a process at rest does nothing, but for resting.
+const (
+	moment  = 250 * time.Millisecond
+	resting = 10 * time.Millisecond
+)
+
 // quiet returns when every object has been reconciled and nothing is any more.
 func quiet(done *atomic.Int64) {
 	for {
 		before := done.Load()
-		time.Sleep(500 * time.Millisecond)
+		time.Sleep(moment)
 		if now := done.Load(); now >= benchObjects && now == before {
+			break
+		}
+	}
+	atRest()
+}
+
+// atRest returns when the process has nothing to do, and collects no garbage.
+func atRest() {
+	for range 120 {
+		before := cpu()
+		time.Sleep(moment)
+		if cpu()-before <= resting {
 			return
 		}
 	}
+	fail("the controller is never at rest")
+}
+
+// alone has the only object reconciled again and again: each reconcile reads it and asks to come again at once, or writes an
+// annotation, which leads to the next.
+func alone(kubeconfig string, writes bool) Figures {
+	var done atomic.Int64
+	start(kubeconfig, benchAlone, 1, func(_ *ctrl.Builder, c client.Client) reconcile.Reconciler {
+		return reconcile.Func(func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+			var object corev1.ConfigMap
+			if err := c.Get(ctx, request.NamespacedName, &object); err != nil {
+				return reconcile.Result{}, err
+			}
+			count := done.Add(1)
+			if writes {
+				merge(c, &corev1.ConfigMap{}, request.Namespace, request.Name,
+					fmt.Sprintf(`{"metadata":{"annotations":{"mark":"%d-%d"}}}`, os.Getpid(), count))
+				return reconcile.Result{}, nil
+			}
+			return reconcile.Result{RequeueAfter: time.Nanosecond}, nil
+		})
+	})
+	time.Sleep(500 * time.Millisecond)
+	started, began, before := cpu(), time.Now(), done.Load()
+	time.Sleep(time.Second)
+	reconciles := float64(done.Load() - before)
+	each := float64((cpu() - started).Nanoseconds()) / 1e3 / reconciles
+	return Figures{"per_second": reconciles / time.Since(began).Seconds(), "cpu": each, "peak": peak()}
 }
 
 // wakes changes one object while so many others are being reconciled.
@@ -155,7 +209,7 @@ func wakes(kubeconfig string, inFlight int) Figures {
 	var measuring atomic.Bool
 	started := make(chan time.Time, 1)
 	probe := objectName(benchObjects - 1)
-	c := start(kubeconfig, inFlight+1, func(*ctrl.Builder, client.Client) reconcile.Reconciler {
+	c := start(kubeconfig, benchNamespace, inFlight+1, func(*ctrl.Builder, client.Client) reconcile.Reconciler {
 		return reconcile.Func(func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 			now := time.Now()
 			if request.Name == probe {
@@ -175,12 +229,12 @@ func wakes(kubeconfig string, inFlight int) Figures {
 	for flying.Load() < int64(inFlight) || idle.Load() < int64(benchObjects-1-inFlight) {
 		time.Sleep(10 * time.Millisecond)
 	}
-	time.Sleep(500 * time.Millisecond)
+	atRest()
 	measuring.Store(true)
 	took := make([]float64, 0, probes)
 	for i := range probes {
 		began := time.Now()
-		merge(c, &corev1.ConfigMap{}, probe, fmt.Sprintf(`{"data":{"probe":"%d-%d"}}`, os.Getpid(), i))
+		merge(c, &corev1.ConfigMap{}, benchNamespace, probe, fmt.Sprintf(`{"data":{"probe":"%d-%d"}}`, os.Getpid(), i))
 		took = append(took, float64((<-started).Sub(began).Nanoseconds())/1e3)
 		time.Sleep(2 * time.Millisecond)
 	}

@@ -23,6 +23,13 @@ use super::{OBJECTS, TRIGGER, cluster::merge, figures};
 /// How long reconciles are let run again before their rate is told.
 const LONG_ENOUGH: Duration = Duration::from_secs(1);
 
+/// How long nothing is done by who is at rest, but for this.
+const MOMENT: Duration = Duration::from_millis(250);
+const RESTING_MICROS: f64 = 10_000.0;
+
+/// Who is at rest in none of so many moments never will be.
+const MOMENTS: usize = 120;
+
 /// A round that takes longer never ends.
 const TOO_LONG: Duration = Duration::from_mins(1);
 
@@ -30,6 +37,7 @@ const TOO_LONG: Duration = Duration::from_mins(1);
 pub(super) struct Rounds {
     /// How many objects are reconciled in a round.
     objects: usize,
+    settling: Duration,
     round: AtomicUsize,
     reconciled: AtomicUsize,
     /// When the first reconcile of the round ended.
@@ -39,9 +47,10 @@ pub(super) struct Rounds {
 }
 
 impl Rounds {
-    pub(super) fn new(objects: usize) -> Arc<Self> {
+    pub(super) fn new(objects: usize, settling: Duration) -> Arc<Self> {
         Arc::new(Self {
             objects,
+            settling,
             round: AtomicUsize::new(0),
             reconciled: AtomicUsize::new(0),
             first: Mutex::new(Instant::now()),
@@ -83,7 +92,7 @@ impl Rounds {
 
     /// Measures, once every object has been reconciled for the first time. The trigger's way is not counted.
     pub(super) async fn measure(&self, client: &Client) -> anyhow::Result<Figures> {
-        quiet(&self.reconciled, OBJECTS).await;
+        quiet(&self.reconciled, OBJECTS, self.settling).await?;
         // As many as in a round may have been reconciled by now.
         self.reconciled.store(0, Ordering::Relaxed);
         self.ended.send_replace((0, Duration::ZERO));
@@ -114,14 +123,24 @@ pub(super) fn stamp(number: usize) -> String {
     format!("{}-{number}", std::process::id())
 }
 
-/// Returns when so many have been counted and no more are.
-pub(super) async fn quiet(counted: &AtomicUsize, expected: usize) {
+/// Returns when so many have been counted and no more are, and then, after the time that the contender needs to settle, the
+/// process is at rest.
+pub(super) async fn quiet(counted: &AtomicUsize, expected: usize, settling: Duration) -> anyhow::Result<()> {
     loop {
         let before = counted.load(Ordering::Relaxed);
-        sleep(Duration::from_millis(500)).await;
+        sleep(MOMENT).await;
         let now = counted.load(Ordering::Relaxed);
         if now >= expected && now == before {
-            return;
+            break;
         }
     }
+    sleep(settling).await;
+    for _ in 0..MOMENTS {
+        let before = figures::cpu_micros()?;
+        sleep(MOMENT).await;
+        if figures::cpu_micros()? - before <= RESTING_MICROS {
+            return Ok(());
+        }
+    }
+    bail!("the controller is never at rest");
 }

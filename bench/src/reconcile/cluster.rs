@@ -15,7 +15,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use super::{NAMESPACE, OBJECTS, TRIGGER, object_name};
+use super::{ALONE, NAMESPACE, OBJECTS, TRIGGER, object_name};
 
 /// A process with the embedded server; it ends with this.
 pub(super) struct Server {
@@ -41,7 +41,11 @@ impl Server {
             kubeconfig: kubeconfig.to_owned(),
         };
         let runtime = tokio::runtime::Runtime::new()?;
-        runtime.block_on(async { fill(&client(kubeconfig).await?, OBJECTS).await })?;
+        runtime.block_on(async {
+            let client = client(kubeconfig).await?;
+            fill(&client, NAMESPACE, OBJECTS).await?;
+            fill(&client, ALONE, 1).await
+        })?;
         Ok(server)
     }
 }
@@ -63,15 +67,15 @@ pub(super) async fn client(kubeconfig: &str) -> anyhow::Result<Client> {
 }
 
 /// Makes the namespace, so many ConfigMaps and the Secret.
-pub(super) async fn fill(client: &Client, objects: usize) -> anyhow::Result<()> {
+pub(super) async fn fill(client: &Client, namespace: &str, objects: usize) -> anyhow::Result<()> {
     let post = PostParams::default();
-    let namespace: Namespace = serde_json::from_value(json!({ "metadata": { "name": NAMESPACE } }))?;
-    Api::all(client.clone()).create(&post, &namespace).await?;
+    let made: Namespace = serde_json::from_value(json!({ "metadata": { "name": namespace } }))?;
+    Api::all(client.clone()).create(&post, &made).await?;
     let trigger: Secret = serde_json::from_value(json!({ "metadata": { "name": TRIGGER } }))?;
-    Api::namespaced(client.clone(), NAMESPACE)
+    Api::namespaced(client.clone(), namespace)
         .create(&post, &trigger)
         .await?;
-    let configs = Api::<ConfigMap>::namespaced(client.clone(), NAMESPACE);
+    let configs = Api::<ConfigMap>::namespaced(client.clone(), namespace);
     let made = stream::iter(0..objects).map(|number| {
         let configs = configs.clone();
         async move {

@@ -28,17 +28,19 @@ pub(super) struct Flight {
     /// Names before this one.
     endless: String,
     probe: String,
+    settling: Duration,
     seen: AtomicUsize,
     measuring: AtomicBool,
     started: mpsc::Sender<Instant>,
 }
 
 impl Flight {
-    pub(super) fn new(in_flight: usize) -> (Arc<Self>, mpsc::Receiver<Instant>) {
+    pub(super) fn new(in_flight: usize, settling: Duration) -> (Arc<Self>, mpsc::Receiver<Instant>) {
         let (started, starts) = mpsc::channel(16);
         let flight = Self {
             endless: object_name(in_flight),
             probe: object_name(OBJECTS - 1),
+            settling,
             seen: AtomicUsize::new(0),
             measuring: AtomicBool::new(false),
             started,
@@ -65,7 +67,7 @@ impl Flight {
         client: &Client,
         mut starts: mpsc::Receiver<Instant>,
     ) -> anyhow::Result<Figures> {
-        quiet(&self.seen, OBJECTS).await;
+        quiet(&self.seen, OBJECTS, self.settling).await?;
         self.measuring.store(true, Ordering::Relaxed);
         let mut took = Vec::new();
         for probe in 0..PROBES {

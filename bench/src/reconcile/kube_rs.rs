@@ -26,19 +26,26 @@ use windlass_bench::cases::Figures;
 use windlass_cluster::Cluster;
 
 use super::{
-    FEW, NAMESPACE, OBJECTS,
+    ALONE, FEW, MANY, NAMESPACE,
     again::{Rounds, quiet},
+    alone::Alone,
     cluster::{client, fill},
     flight::Flight,
     latency::{self, CHANGING, Stamps},
     object_name,
 };
 
+/// After the first reconciles it has nothing more to do.
+const SETTLING: Duration = Duration::ZERO;
+
 pub(super) async fn measure(case: &str, number: usize, cluster: &str) -> anyhow::Result<Figures> {
     match case {
-        "noop" => noop(client(cluster).await?, number, OBJECTS).await,
+        "noop" => noop(client(cluster).await?, number, MANY).await,
         "noop-few" => noop(client(cluster).await?, number, FEW).await,
-        "write" => write(client(cluster).await?, number).await,
+        "noop-alone" => noop_alone(client(cluster).await?).await,
+        "write" => write(client(cluster).await?, number, MANY).await,
+        "write-few" => write(client(cluster).await?, number, FEW).await,
+        "write-alone" => write_alone(client(cluster).await?).await,
         "wake" => wake(client(cluster).await?, number).await,
         "latency" => in_process(number).await,
         _ => bail!("no case `{case}`"),
@@ -46,8 +53,8 @@ pub(super) async fn measure(case: &str, number: usize, cluster: &str) -> anyhow:
 }
 
 /// 0 workers: as many as there are objects.
-fn controller(client: &Client, workers: usize) -> anyhow::Result<Controller<ConfigMap>> {
-    let configs = Api::<ConfigMap>::namespaced(client.clone(), NAMESPACE);
+fn controller(client: &Client, namespace: &str, workers: usize) -> anyhow::Result<Controller<ConfigMap>> {
+    let configs = Api::<ConfigMap>::namespaced(client.clone(), namespace);
     let config = Config::default().concurrency(workers.try_into().context("workers")?);
     Ok(Controller::new(configs, watcher::Config::default()).with_config(config))
 }
@@ -58,12 +65,25 @@ fn run<Fut>(
 ) where
     Fut: Future<Output = ()> + Send + 'static,
 {
+    run_again(controller, Action::await_change(), move |config| {
+        reconcile(config)
+    });
+}
+
+/// Runs it; `then` is what is said after each reconcile.
+fn run_again<Fut>(
+    controller: Controller<ConfigMap>,
+    then: Action,
+    mut reconcile: impl FnMut(Arc<ConfigMap>) -> Fut + Send + 'static,
+) where
+    Fut: Future<Output = ()> + Send + 'static,
+{
     let reconciled = controller.run(
         move |config, _| {
-            let reconciling = reconcile(config);
+            let (reconciling, then) = (reconcile(config), then.clone());
             async move {
                 reconciling.await;
-                Ok::<_, Infallible>(Action::await_change())
+                Ok::<_, Infallible>(then)
             }
         },
         |_, _, _| Action::requeue(Duration::from_secs(1)),
@@ -91,11 +111,11 @@ fn triggered(
             Vec::new()
         }
     };
-    Ok(controller(client, workers)?.watches(secrets, watcher::Config::default(), map))
+    Ok(controller(client, NAMESPACE, workers)?.watches(secrets, watcher::Config::default(), map))
 }
 
 async fn noop(client: Client, workers: usize, objects: usize) -> anyhow::Result<Figures> {
-    let rounds = Rounds::new(objects);
+    let rounds = Rounds::new(objects, SETTLING);
     let counted = Arc::clone(&rounds);
     run(triggered(&client, &rounds, workers, objects)?, move |_| {
         counted.reconciled();
@@ -104,11 +124,11 @@ async fn noop(client: Client, workers: usize, objects: usize) -> anyhow::Result<
     rounds.measure(&client).await
 }
 
-async fn write(client: Client, workers: usize) -> anyhow::Result<Figures> {
-    let rounds = Rounds::new(FEW);
+async fn write(client: Client, workers: usize, objects: usize) -> anyhow::Result<Figures> {
+    let rounds = Rounds::new(objects, SETTLING);
     let counted = Arc::clone(&rounds);
     let configs = Api::<ConfigMap>::namespaced(client.clone(), NAMESPACE);
-    run(triggered(&client, &rounds, workers, FEW)?, move |config| {
+    run(triggered(&client, &rounds, workers, objects)?, move |config| {
         let (counted, configs) = (Arc::clone(&counted), configs.clone());
         async move {
             if let Some(mark) = counted.mark(&config) {
@@ -123,10 +143,36 @@ async fn write(client: Client, workers: usize) -> anyhow::Result<Figures> {
     rounds.measure(&client).await
 }
 
+async fn noop_alone(client: Client) -> anyhow::Result<Figures> {
+    let alone = Alone::new();
+    let (counted, at_once) = (Arc::clone(&alone), Action::requeue(Duration::ZERO));
+    run_again(controller(&client, ALONE, 1)?, at_once, move |_| {
+        counted.reconciled();
+        ready(())
+    });
+    alone.measure().await
+}
+
+async fn write_alone(client: Client) -> anyhow::Result<Figures> {
+    let alone = Alone::new();
+    let counted = Arc::clone(&alone);
+    let configs = Api::<ConfigMap>::namespaced(client.clone(), ALONE);
+    run(controller(&client, ALONE, 1)?, move |config| {
+        let (counted, configs) = (Arc::clone(&counted), configs.clone());
+        async move {
+            let (name, how) = (config.name_any(), PatchParams::default());
+            let written = configs.patch(&name, &how, &Patch::Merge(counted.mark())).await;
+            written.expect("nobody else writes it");
+            counted.reconciled();
+        }
+    });
+    alone.measure().await
+}
+
 async fn wake(client: Client, in_flight: usize) -> anyhow::Result<Figures> {
-    let (flight, starts) = Flight::new(in_flight);
+    let (flight, starts) = Flight::new(in_flight, SETTLING);
     let flying = Arc::clone(&flight);
-    run(controller(&client, 0)?, move |config| {
+    run(controller(&client, NAMESPACE, 0)?, move |config| {
         let flight = Arc::clone(&flying);
         async move { flight.reconcile(&config.name_any()).await }
     });
@@ -135,15 +181,15 @@ async fn wake(client: Client, in_flight: usize) -> anyhow::Result<Figures> {
 
 async fn in_process(per_second: usize) -> anyhow::Result<Figures> {
     let cluster = Cluster::embedded().start().await?;
-    fill(&cluster.client(), CHANGING).await?;
+    fill(&cluster.client(), NAMESPACE, CHANGING).await?;
     let (stamps, measured) = Stamps::new();
     let counted = Arc::new(AtomicUsize::new(0));
     let (stamped, count) = (stamps.clone(), Arc::clone(&counted));
-    run(controller(&cluster.client(), 1)?, move |config| {
+    run(controller(&cluster.client(), NAMESPACE, 1)?, move |config| {
         stamped.reconciled(&config.name_any());
         count.fetch_add(1, Ordering::Relaxed);
         ready(())
     });
-    quiet(&counted, CHANGING).await;
+    quiet(&counted, CHANGING, SETTLING).await?;
     latency::measure(cluster.client(), per_second, stamps, measured).await
 }

@@ -3,20 +3,27 @@
 //!
 //! ```text
 //!   windlass, controller-runtime, kube-rs   ── each in a process of its own, in turns
-//!        └── HTTPS ──► the embedded server in a process of its own, with 20,001 ConfigMaps and a Secret
+//!        └── HTTPS ──► the embedded server in a process of its own: a namespace with 20,001 ConfigMaps and a Secret,
+//!                      and one with a single ConfigMap
 //! ```
 //!
-//! - **noop**: every change of the Secret is mapped to all ConfigMaps; each reconcile reads its object from the cache and is
-//!   done. From the first reconcile to the last, so that the server has no part in it. All 20,001 are more than our cache
-//!   keeps decoded by default (32 MB), so that each read decodes; 2,000 (`noop-few`) are not.
-//! - **write**: the same on 2,000 of them, but each reconcile writes a new annotation to its object. The server is part of
+//! All but the last are measured once everything was reconciled for the first time and the controller's process is at rest.
+//!
+//! - **noop**: every change of the Secret is mapped to 20,000 ConfigMaps; each reconcile reads its object from the cache and
+//!   is done. From the first reconcile to the last, so that the server has no part in it. So many are more than our cache
+//!   keeps decoded by default (32 MB), so that reads decode; 2,000 (`noop-few`) are not.
+//! - **write**, **write-few**: the same, but each reconcile writes a new annotation to its object. The server is part of
 //!   it, and is the same for all.
+//! - **noop-alone**: the only object there is; each reconcile reads it and asks to come again at once. **write-alone**: each
+//!   reconcile writes a new annotation to it, and that change leads to the next. An object is never reconciled twice at the
+//!   same time, so that a second worker would have nothing to do.
 //! - **wake**: so many reconciles are in flight and do not end; one more object is changed. From the call that writes it to
 //!   the start of its reconcile: a round trip and a watch event are in every figure, also in that of nothing in flight.
 //! - **latency**: server, writers and controller in one process, 5,000 writes per second to 5,000 objects in turn; from the
 //!   call that writes to the start of the reconcile. A program in Go cannot be in this process.
 
 mod again;
+mod alone;
 mod cluster;
 mod figures;
 mod flight;
@@ -33,11 +40,17 @@ use windlass_bench::{
 use self::cluster::Server;
 use crate::rivals::{GoRivals, own};
 
-/// In which namespace everything is.
+/// In which namespace nearly everything is.
 const NAMESPACE: &str = "bench";
+
+/// In which namespace one object is all there is.
+const ALONE: &str = "bench-alone";
 
 /// How many ConfigMaps there are. The last is the one that is changed while all others are in flight.
 const OBJECTS: usize = 20_001;
+
+/// How many of them are reconciled where many are.
+const MANY: usize = 20_000;
 
 /// How many of them are reconciled where few are.
 const FEW: usize = 2_000;
@@ -52,16 +65,29 @@ const RIVAL: &str = "controller-runtime";
 const KUBE_RS: &str = "kube-rs";
 const ALL: &[&str] = &[OURS, RIVAL, KUBE_RS];
 
-const CASES: [Case; 13] = [
+const CASES: [Case; 18] = [
+    per_second(
+        "noop-alone",
+        "no-op, 1 object that comes again at once, 1 worker",
+        1,
+    ),
     per_second("noop-few", "no-op, 2,000 objects, 1 worker", 1),
     per_second("noop-few", "no-op, 2,000 objects, 8 workers", 8),
     per_second("noop-few", "no-op, 2,000 objects, 64 workers", 64),
-    per_second("noop", "no-op, 20,001 objects, 1 worker", 1),
-    per_second("noop", "no-op, 20,001 objects, 8 workers", 8),
-    per_second("noop", "no-op, 20,001 objects, 64 workers", 64),
-    per_second("write", "one write, 2,000 objects, 1 worker", 1),
-    per_second("write", "one write, 2,000 objects, 8 workers", 8),
-    per_second("write", "one write, 2,000 objects, 64 workers", 64),
+    per_second("noop", "no-op, 20,000 objects, 1 worker", 1),
+    per_second("noop", "no-op, 20,000 objects, 8 workers", 8),
+    per_second("noop", "no-op, 20,000 objects, 64 workers", 64),
+    per_second(
+        "write-alone",
+        "one write, 1 object that each write wakes, 1 worker",
+        1,
+    ),
+    per_second("write-few", "one write, 2,000 objects, 1 worker", 1),
+    per_second("write-few", "one write, 2,000 objects, 8 workers", 8),
+    per_second("write-few", "one write, 2,000 objects, 64 workers", 64),
+    per_second("write", "one write, 20,000 objects, 1 worker", 1),
+    per_second("write", "one write, 20,000 objects, 8 workers", 8),
+    per_second("write", "one write, 20,000 objects, 64 workers", 64),
     latency(
         "wake",
         "change of 1 object to its reconcile, none in flight",

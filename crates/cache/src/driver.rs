@@ -134,15 +134,7 @@ impl Driver {
     }
 
     fn stage(&mut self, raw: &[u8], found: &Scanned<'_>) {
-        let key = ObjectKey::namespaced(&*found.namespace, &*found.name);
-        // What is known in this very state need not be made again.
-        if let Some(known) = self.core.store.snapshot().objects.get(&key)
-            && known.meta.is_at(&found.uid, &found.resource_version)
-        {
-            self.staged.insert(key, Some(Arc::clone(known)));
-            return;
-        }
-        match self.core.ingest.lock().take(raw, found) {
+        match self.arrival(raw, found) {
             Arrival::Object(entry) => drop(self.staged.insert(entry.meta.key.clone(), Some(entry))),
             Arrival::Broken(broken) => {
                 self.core.report(Trouble::Object(&broken));
@@ -150,6 +142,18 @@ impl Driver {
                     self.staged.insert(key, None);
                 }
             }
+        }
+    }
+
+    /// What arrived, to be stored. What is known in this very state need not be made again: most of a list after a
+    /// broken watch, and every write that went through [`Caches::client`](crate::Caches::client) and comes back.
+    fn arrival(&self, raw: &[u8], found: &Scanned<'_>) -> Arrival {
+        let snapshot = self.core.store.snapshot();
+        match snapshot.objects.named(&found.namespace, &found.name) {
+            Some(known) if known.meta.is_at(&found.uid, &found.resource_version) => {
+                Arrival::Object(Arc::clone(known))
+            }
+            _ => self.core.ingest.lock().take(raw, found),
         }
     }
 
@@ -281,7 +285,7 @@ impl Driver {
                 self.staged
                     .remove(&ObjectKey::namespaced(&*found.namespace, &*found.name));
             }
-            Effect::Apply => match self.core.ingest.lock().take(raw, &found) {
+            Effect::Apply => match self.arrival(raw, &found) {
                 Arrival::Object(entry) => self.told.push(Told::Applied(entry)),
                 Arrival::Broken(broken) => self.core.report(Trouble::Object(&broken)),
             },

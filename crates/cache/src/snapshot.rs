@@ -61,6 +61,22 @@ impl Objects {
         })
     }
 
+    /// The object of this name, for who has no key yet.
+    pub(crate) fn named(&self, namespace: &str, name: &str) -> Option<&Arc<Entry>> {
+        // As a key is hashed.
+        let hash = (self.hasher.hash_one((namespace, name)) >> 32) as u32;
+        let slot = self.places.find(hash, |slot| {
+            self.in_slot(slot).is_some_and(|entry| {
+                let ObjectKey {
+                    namespace: ours,
+                    name: our_name,
+                } = &entry.meta.key;
+                **our_name == *name && **ours == *namespace
+            })
+        });
+        self.in_slot(slot?)
+    }
+
     #[inline]
     pub(crate) fn in_slot(&self, slot: Slot) -> Option<&Arc<Entry>> {
         self.slots.get(slot as usize)?.as_ref()

@@ -2,7 +2,13 @@
 
 mod model;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use kube::{
@@ -392,6 +398,33 @@ async fn a_transform_is_for_every_view() {
         .await
         .expect("well");
     assert_eq!(dynamic.get(&key("a")).expect("it").data["data"]["text"], "hidden");
+}
+
+/// Every write through the cache's own client comes back with the watch.
+#[tokio::test(start_paused = true)]
+async fn a_state_that_is_known_is_not_taken_in_again() {
+    let server = Server::with(&[CONFIG_MAPS]);
+    let taken = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&taken);
+    let caches = Caches::new(server.client());
+    caches.configure(Settings::<ConfigMap>::compact().transform(move |_| {
+        counted.fetch_add(1, Ordering::Relaxed);
+    }));
+    let cache = caches.get::<ConfigMap>(&Selection::all());
+    let lister = cache.synced(SOON).await.expect("well");
+    server.put(CONFIG_MAPS, config_map("a", "1"));
+    settle().await;
+    let known = lister.get(&key("a")).expect("it");
+    let again = json!({ "type": "MODIFIED", "object": &*known }).to_string();
+    server.send(CONFIG_MAPS, &again);
+    settle().await;
+    assert_eq!(
+        (taken.load(Ordering::Relaxed), lister.cache().stats().events),
+        (1, 2)
+    );
+    server.put(CONFIG_MAPS, config_map("a", "2"));
+    settle().await;
+    assert_eq!(taken.load(Ordering::Relaxed), 2, "another state of it");
 }
 
 /// What is cached, why, and how it goes, for a person and for a machine.
