@@ -287,7 +287,12 @@ async fn serve<R: Reconciler>(
         );
         tokio::select! {
             () = async { while running.join_next().await.is_some() {} } => {}
-            () = stop.ended() => tracing::warn!(controller = name, "the grace period is over"),
+            // One that is quiet is part of something that ends with it, and was given no time.
+            () = stop.ended() => if quiet {
+                tracing::debug!(controller = name, "the grace period is over");
+            } else {
+                tracing::warn!(controller = name, "the grace period is over");
+            },
             () = term.expired() => tracing::warn!(controller = name, "the lease is over"),
         }
         running.shutdown().await;
