@@ -228,7 +228,11 @@ async fn run(
         let asked = lister
             .get(&key)
             .and_then(|node| node.annotations().get(REBOOT).cloned());
-        if asked == Some(boot(number)) && !*deaf.borrow_and_update() {
+        // A request that was taken back may still be in the cache when the machine hears again.
+        if asked == Some(boot(number))
+            && !*deaf.borrow_and_update()
+            && nodes.get(&name).await?.annotations().get(REBOOT) == asked.as_ref()
+        {
             let off = Patch::Merge(json!({"metadata": {"annotations": {REBOOT: null}}}));
             nodes.patch(&name, &PatchParams::default(), &off).await?;
             report(&nodes, &name, number, false).await?;
