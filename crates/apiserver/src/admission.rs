@@ -280,7 +280,7 @@ fn mount_token(spec: &mut Value, volume: &str) {
     for list in ["initContainers", "containers"] {
         let containers = spec.get_mut(list).and_then(Value::as_array_mut);
         for container in containers.into_iter().flatten().filter_map(Value::as_object_mut) {
-            let mounts = items_or_none(container, "volumeMounts");
+            let mounts = list_in(container, "volumeMounts");
             if mounts.iter().all(|mount| mount["mountPath"] != TOKEN_PATH) {
                 used = true;
                 mounts.push(json!({"name": volume, "readOnly": true, "mountPath": TOKEN_PATH}));
@@ -288,7 +288,7 @@ fn mount_token(spec: &mut Value, volume: &str) {
         }
     }
     if used {
-        items_or_none(spec, "volumes").push(json!({"name": volume, "projected": {"defaultMode": 0o644, "sources": [
+        list_in(spec, "volumes").push(json!({"name": volume, "projected": {"defaultMode": 0o644, "sources": [
             {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
             {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
             {"downwardAPI": {"items": [
@@ -299,7 +299,7 @@ fn mount_token(spec: &mut Value, volume: &str) {
 }
 
 /// The list under a name, which is there afterwards.
-fn items_or_none<'a>(fields: &'a mut Map<String, Value>, name: &str) -> &'a mut Vec<Value> {
+fn list_in<'a>(fields: &'a mut Map<String, Value>, name: &str) -> &'a mut Vec<Value> {
     let place = fields.entry(name).or_insert(Value::Null);
     if !place.is_array() {
         *place = Value::Array(Vec::new());

@@ -136,9 +136,12 @@ impl Engine {
             message: message.to_owned(),
         };
         let mut refused = Vec::new();
-        let mut names = object.spec.names.clone();
         // Nobody looks for the sources of one that goes, or that is not understood.
-        names.retain(|_| !sync.is_deleting && sync.rules.is_ok());
+        let mut names = if sync.is_deleting || sync.rules.is_err() {
+            Vec::new()
+        } else {
+            object.spec.names.clone()
+        };
         names.sort_unstable();
         names.dedup();
         for name in &names {

@@ -135,7 +135,8 @@ pub(super) fn apply(rule: Rule, value: &mut Value) {
     }
 }
 
-/// Follows those of many rules whose paths begin with a field that is there, which are few: a volume has one source of thirty.
+/// Follows those of many rules that begin with a field that is there, which are few: a volume has one source of thirty. All of
+/// them lead into a field, and none begins with a list.
 pub(super) fn apply_matching(rules: &[Rule], value: &mut Value) {
     let Value::Object(fields) = value else { return };
     for (key, inner) in fields {
