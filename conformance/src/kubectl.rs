@@ -62,11 +62,6 @@ struct Exchange {
     received: Vec<u8>,
 }
 
-/// The program, if this machine has one: among the control plane's binaries, or on the `PATH`.
-pub fn find() -> Option<PathBuf> {
-    windlass_cluster::kubectl().ok()
-}
-
 impl Kubectl {
     /// Starts the proxy.
     pub async fn start(program: &Path, client: Client, namespace: &str) -> Result<Self> {

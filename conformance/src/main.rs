@@ -1,6 +1,6 @@
 //! Records scenarios on a real control plane, and replays them on the embedded server.
 
-use std::{path::Path, process::ExitCode};
+use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
@@ -9,7 +9,7 @@ use windlass_conformance::{
     Scenario,
     compare::{Differences, compare, summary},
     corpus::{self, Shelf},
-    kubectl, normalise, run,
+    normalise, run,
     target::{self, Clients},
 };
 
@@ -55,9 +55,8 @@ enum Command {
 
 #[tokio::main]
 async fn main() -> Result<ExitCode> {
-    let kubectl = kubectl::find();
     let good = match Arguments::parse().command {
-        Command::Record { names } => record(&names, kubectl.as_deref()).await?,
+        Command::Record { names } => record(&names).await?,
         Command::Replay {
             names,
             ahead,
@@ -65,13 +64,13 @@ async fn main() -> Result<ExitCode> {
             show,
         } => {
             let shelf = if ahead { Shelf::Ahead } else { Shelf::Scenarios };
-            let passed = replay(&corpus::scenarios(shelf, &names)?, kubectl.as_deref(), show).await?;
+            let passed = replay(&corpus::scenarios(shelf, &names)?, show).await?;
             if promote {
                 passed.names.iter().try_for_each(|name| corpus::promote(name))?;
             }
             passed.all
         }
-        Command::Check { sample, seed } => check(sample, seed, kubectl.as_deref()).await?,
+        Command::Check { sample, seed } => check(sample, seed).await?,
     };
     Ok(if good {
         ExitCode::SUCCESS
@@ -86,15 +85,15 @@ fn both_shelves(names: &[String]) -> Result<Vec<Scenario>> {
     Ok(all)
 }
 
-async fn record(names: &[String], kubectl: Option<&Path>) -> Result<bool> {
+async fn record(names: &[String]) -> Result<bool> {
     let mut scenarios = both_shelves(names)?;
     if scenarios.is_empty() {
         bail!("no scenario is called {names:?}");
     }
-    let first = on_real(&scenarios, kubectl).await?;
+    let first = on_real(&scenarios).await?;
     // In the other order, so that nothing depends on what ran before.
     scenarios.reverse();
-    let mut second = on_real(&scenarios, kubectl).await?;
+    let mut second = on_real(&scenarios).await?;
     scenarios.reverse();
     second.reverse();
     let mut good = true;
@@ -128,7 +127,7 @@ async fn record(names: &[String], kubectl: Option<&Path>) -> Result<bool> {
     Ok(good)
 }
 
-async fn check(sample: usize, seed: Option<u64>, kubectl: Option<&Path>) -> Result<bool> {
+async fn check(sample: usize, seed: Option<u64>) -> Result<bool> {
     let mut scenarios = both_shelves(&[])?;
     let today = || u64::try_from(jiff::Timestamp::now().as_second() / 86_400).unwrap_or_default();
     let seed = seed.unwrap_or_else(today);
@@ -138,7 +137,7 @@ async fn check(sample: usize, seed: Option<u64>, kubectl: Option<&Path>) -> Resu
     }
     println!("{} scenarios, seed {seed}", scenarios.len());
     let mut good = true;
-    for (scenario, outcomes) in scenarios.iter().zip(on_real(&scenarios, kubectl).await?) {
+    for (scenario, outcomes) in scenarios.iter().zip(on_real(&scenarios).await?) {
         let differences = compare(&corpus::load(&scenario.name)?, &outcomes?);
         if differences.is_empty() {
             println!("{}: true", scenario.name);
@@ -153,7 +152,7 @@ async fn check(sample: usize, seed: Option<u64>, kubectl: Option<&Path>) -> Resu
     Ok(good)
 }
 
-async fn on_real(scenarios: &[Scenario], kubectl: Option<&Path>) -> Result<Vec<Result<Vec<Value>>>> {
+async fn on_real(scenarios: &[Scenario]) -> Result<Vec<Result<Vec<Value>>>> {
     let mut all: Vec<_> = scenarios.iter().map(|_| None).collect();
     for controllers in [false, true] {
         let mut here = scenarios
@@ -167,7 +166,7 @@ async fn on_real(scenarios: &[Scenario], kubectl: Option<&Path>) -> Result<Vec<R
         let cluster = target::real(controllers).await?;
         let clients = target::clients(&cluster).await?;
         for (scenario, place) in here {
-            *place = Some(outcomes(scenario, &clients, kubectl).await);
+            *place = Some(outcomes(scenario, &clients).await);
         }
         cluster.stop().await;
     }
@@ -180,7 +179,7 @@ struct Passed {
     all: bool,
 }
 
-async fn replay(scenarios: &[Scenario], kubectl: Option<&Path>, show: usize) -> Result<Passed> {
+async fn replay(scenarios: &[Scenario], show: usize) -> Result<Passed> {
     let meant = Differences::read(&corpus::root().join("differences.toml"))?;
     let mut names = Vec::new();
     for scenario in scenarios {
@@ -192,7 +191,7 @@ async fn replay(scenarios: &[Scenario], kubectl: Option<&Path>, show: usize) -> 
                 continue;
             }
         };
-        let got = match outcomes(scenario, &target::embedded(), kubectl).await {
+        let got = match outcomes(scenario, &target::embedded()).await {
             Ok(got) => got,
             Err(error) => {
                 println!("{name}: {error:#}");
@@ -223,7 +222,7 @@ async fn replay(scenarios: &[Scenario], kubectl: Option<&Path>, show: usize) -> 
     Ok(Passed { names, all })
 }
 
-async fn outcomes(scenario: &Scenario, clients: &Clients, kubectl: Option<&Path>) -> Result<Vec<Value>> {
-    let raw = run::run(scenario, clients, kubectl).await?;
+async fn outcomes(scenario: &Scenario, clients: &Clients) -> Result<Vec<Value>> {
+    let raw = run::run(scenario, clients).await?;
     Ok(normalise::normalise(scenario, raw))
 }

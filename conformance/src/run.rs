@@ -4,7 +4,7 @@
 //! `events`.
 //! A `problem` in it means that the server did not get as far as the scenario needs; nothing with one is ever stored.
 
-use std::{collections::BTreeMap, io::Read, path::Path, time::Duration};
+use std::{collections::BTreeMap, io::Read, time::Duration};
 
 use anyhow::{Context, Result, bail};
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -50,11 +50,10 @@ const UUID: usize = 36;
 /// Carries out all steps; the outcomes are as the server gave them, see [`crate::normalise`].
 ///
 /// An error means that the scenario is wrong or the server is gone, not that it answered otherwise than expected.
-pub async fn run(scenario: &Scenario, clients: &Clients, kubectl: Option<&Path>) -> Result<Vec<Value>> {
+pub async fn run(scenario: &Scenario, clients: &Clients) -> Result<Vec<Value>> {
     let mut run = Run {
         clients,
         kubectl: None,
-        program: kubectl,
         variables: Variables::default(),
         streams: BTreeMap::new(),
         namespace: &scenario.name,
@@ -99,7 +98,6 @@ struct Run<'a> {
     clients: &'a Clients,
     /// Started with the first command line.
     kubectl: Option<Kubectl>,
-    program: Option<&'a Path>,
     variables: Variables,
     streams: BTreeMap<String, Opened>,
     namespace: &'a str,
@@ -169,9 +167,9 @@ impl Run<'_> {
                     .collect::<Result<_>>()?;
                 let stdin = stdin.as_ref().map(|text| self.variables.fill(text)).transpose()?;
                 if self.kubectl.is_none() {
-                    let program = self.program.context("there is no kubectl")?;
+                    let program = windlass_cluster::matching_kubectl()?;
                     self.kubectl =
-                        Some(Kubectl::start(program, self.clients.admin.clone(), self.namespace).await?);
+                        Some(Kubectl::start(&program, self.clients.admin.clone(), self.namespace).await?);
                 }
                 let kubectl = self.kubectl.as_ref().expect("it was just started");
                 Ok(fields(kubectl.run(&arguments, stdin, *lines).await?))

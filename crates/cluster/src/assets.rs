@@ -76,20 +76,6 @@ impl Assets {
     }
 }
 
-/// The kubectl that belongs to the control plane which [`Cluster::real`](crate::Cluster::real) starts, else the first on
-/// the `PATH`.
-pub fn kubectl() -> Result<PathBuf, Error> {
-    const NAME: &str = "kubectl";
-    let own = Assets::find(None).and_then(|assets| assets.binary(NAME));
-    own.or_else(|missing| {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        std::env::split_paths(&path)
-            .map(|folder| folder.join(NAME))
-            .find(|file| file.is_file())
-            .ok_or(missing)
-    })
-}
-
 fn cache_folder() -> PathBuf {
     let root = match std::env::var_os("XDG_CACHE_HOME").filter(|value| !value.is_empty()) {
         Some(root) => PathBuf::from(root),

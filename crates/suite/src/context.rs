@@ -159,7 +159,7 @@ impl Context {
     /// A paused clock stands still meanwhile: whoever waits for a process does it on a thread of its own.
     pub async fn kubectl(&self, arguments: &[&str], input: &str) -> anyhow::Result<String> {
         let home = tempfile::tempdir()?;
-        let mut kubectl = Command::new(windlass_cluster::kubectl()?);
+        let mut kubectl = Command::new(windlass_cluster::matching_kubectl()?);
         kubectl
             .args(arguments)
             .args(["--namespace", &self.namespace])

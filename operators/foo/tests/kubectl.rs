@@ -13,7 +13,7 @@ use windlass_foo::Foo;
 use windlass_suite::{Context as Case, Running, Shipped, World, suite};
 
 // One case: a definition is everybody's.
-suite!("foo-kubectl", paused, needs(windlass_cluster::kubectl());
+suite!("foo-kubectl", paused, needs(windlass_cluster::matching_kubectl());
     upstreams_files_work_unchanged_and_what_is_wrong_is_shown,
 );
 

@@ -4,7 +4,7 @@ use windlass::{k8s_openapi::api::apps::v1::Deployment, prelude::*, runtime::Inst
 use windlass_icecream::{Icecream, controller};
 use windlass_suite::{Context as Case, Running, Shipped, World, install, suite};
 
-suite!("icecream-kubectl", paused, needs(windlass_cluster::kubectl());
+suite!("icecream-kubectl", paused, needs(windlass_cluster::matching_kubectl());
     the_files_work_as_they_are_and_what_is_wrong_is_shown,
 );
 

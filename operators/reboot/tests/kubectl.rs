@@ -3,7 +3,7 @@
 use windlass_suite::{Context as Case, suite};
 
 // One case: what it applies is everybody's.
-suite!("reboot-kubectl", paused, needs(windlass_cluster::kubectl());
+suite!("reboot-kubectl", paused, needs(windlass_cluster::matching_kubectl());
     everything_that_is_shipped_is_applied,
 );
 

@@ -33,7 +33,7 @@ impl Kubectl {
     /// The administrator's, in any namespace of any cluster.
     pub(crate) fn on(cluster: &Cluster, namespace: &str) -> Result<Self> {
         Ok(Self {
-            program: windlass_cluster::kubectl()?,
+            program: windlass_cluster::matching_kubectl()?,
             kubeconfig: cluster.kubeconfig()?,
             namespace: namespace.to_owned(),
             home: tempfile::tempdir()?,

@@ -21,7 +21,7 @@ macro_rules! cases {
 }
 
 fn main() -> ExitCode {
-    let suite = Suite::new("kubectl").needs(windlass_cluster::kubectl());
+    let suite = Suite::new("kubectl").needs(windlass_cluster::matching_kubectl());
     cases!(suite;
         create::generators_make_what_they_say,
         create::generators_that_print_send_nothing,

@@ -13,7 +13,7 @@ use windlass_suite::{Suite, Target};
 
 fn main() -> ExitCode {
     Suite::new("walk")
-        .needs(windlass_cluster::kubectl())
+        .needs(windlass_cluster::matching_kubectl())
         .alone(Target::Embedded, "a_newcomer_walks_through_a_cluster", walk)
         .alone(
             Target::Embedded,
