@@ -63,6 +63,8 @@ impl Server {
     /// With [`Builder::rbac`](crate::Builder::rbac), users prove who they are: with a certificate, a bearer token of
     /// [`Builder::token`](crate::Builder::token), or a service account's token. Who does not is anonymous.
     ///
+    /// A [seeded](Server::seeded) server refuses: its keys can be guessed.
+    ///
     /// All work happens inside this future: dropping it ends the serving and every connection.
     pub async fn serve(
         self,
@@ -70,6 +72,12 @@ impl Server {
         tls: Tls,
         stop: impl Future<Output = ()>,
     ) -> io::Result<()> {
+        if self.is_seeded() {
+            return Err(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                "a seeded API server does not listen on a socket, because its keys can be guessed: use `Server::builder`",
+            ));
+        }
         let Tls { config, clients } = tls;
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let graceful = GracefulShutdown::new();

@@ -13,7 +13,7 @@
 //! and shared bytes otherwise.
 //!
 //! Who owns what: the storage owns objects and history; the registry owns what is served; a watch owns nothing but a
-//! cursor. Time and chance come from outside ([`Builder::seed`], [`Builder::epoch`], tokio's clock).
+//! cursor. Time and chance come from outside ([`Server::seeded`], [`Builder::epoch`], tokio's clock).
 //!
 //! Everybody may do everything, unless the server is told otherwise: [`Builder::rbac`] makes it ask who comes
 //! ([`Server::guarded`], [`Server::serve`]) and what roles and bindings allow them, with the roles that every cluster begins

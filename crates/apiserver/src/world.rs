@@ -1,10 +1,12 @@
-//! What the server takes from outside itself: the time, and chance.
+//! What the server takes from outside itself: the time and randomness.
 //!
-//! A server made with a fixed seed on a paused clock answers the same requests with the same bytes, uids and
-//! generated names included.
+//! Randomness comes from the operating system, because a client must not be able to guess a key or a uid. A server with a
+//! fixed seed ([`crate::Server::seeded`]) on a paused clock answers the same requests with the same bytes instead, uids,
+//! generated names and keys included. It must never serve strangers.
 
 use jiff::{Timestamp, tz::Offset};
 use parking_lot::Mutex;
+use ring::rand::{SecureRandom, SystemRandom};
 use tokio::time::Instant;
 
 /// The server's only source of time and randomness.
@@ -12,24 +14,33 @@ use tokio::time::Instant;
 pub(crate) struct World {
     epoch: Timestamp,
     started: Instant,
-    chance: Mutex<fastrand::Rng>,
-    /// For what every request gets, so that reading does not change what is written next.
-    requests: Mutex<fastrand::Rng>,
+    random: Mutex<Random>,
+    /// For the ids of requests: those that only read must not change what a seeded server writes next.
+    request_ids: Mutex<Random>,
+    seeded: bool,
 }
 
 impl World {
-    /// Time runs on from `epoch` as tokio's clock does; `seed` fixes every uid and generated name.
+    /// Time runs on from `epoch` as tokio's clock does. `seed` fixes every uid, generated name and key.
     pub(crate) fn new(epoch: Option<Timestamp>, seed: Option<u64>) -> Self {
-        let chance = |salt: u64| {
-            let seeded = seed.map(|seed| fastrand::Rng::with_seed(seed ^ salt));
-            Mutex::new(seeded.unwrap_or_default())
+        let random = |salt: u64| {
+            Mutex::new(match seed {
+                Some(seed) => Random::Seeded(fastrand::Rng::with_seed(seed ^ salt)),
+                None => Random::System(Pool::default()),
+            })
         };
         Self {
             epoch: epoch.unwrap_or_else(Timestamp::now),
             started: Instant::now(),
-            chance: chance(0),
-            requests: chance(u64::MAX),
+            random: random(0),
+            request_ids: random(u64::MAX),
+            seeded: seed.is_some(),
         }
+    }
+
+    /// Whether everything that should be unguessable follows from a seed.
+    pub(crate) fn is_seeded(&self) -> bool {
+        self.seeded
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -43,44 +54,108 @@ impl World {
 
     /// A random (version 4) UUID.
     pub(crate) fn uid(&self) -> String {
-        uuid(self.chance.lock().u128(..))
+        uuid(u128::from_ne_bytes(self.random.lock().bytes()))
     }
 
     /// What a request is called in logs, unless its client has a name for it.
     pub(crate) fn audit_id(&self) -> String {
-        uuid(self.requests.lock().u128(..))
+        uuid(u128::from_ne_bytes(self.request_ids.lock().bytes()))
     }
 
     /// The five characters that complete a `generateName`: no vowels, so that no words come up.
     pub(crate) fn name_suffix(&self) -> String {
         const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
-        let mut chance = self.chance.lock();
+        let mut random = self.random.lock();
         (0..5)
-            .map(|_| char::from(ALPHABET[chance.usize(..ALPHABET.len())]))
+            .map(|_| char::from(ALPHABET[random.below(ALPHABET.len())]))
             .collect()
     }
 
     /// Any number below `limit`, which must not be zero.
     pub(crate) fn below(&self, limit: usize) -> usize {
-        self.chance.lock().usize(..limit)
+        self.random.lock().below(limit)
     }
 
-    /// Bytes that nobody can guess, unless the server was seeded.
+    /// A key to sign with.
     pub(crate) fn secret(&self) -> [u8; 32] {
-        let mut bytes = [0; 32];
-        self.chance.lock().fill(&mut bytes);
-        bytes
+        self.random.lock().bytes()
     }
 
     /// The length of a watch whose client named none: 30 to 60 minutes, so that they do not all end at once.
     pub(crate) fn watch_timeout(&self) -> std::time::Duration {
-        std::time::Duration::from_secs(self.chance.lock().u64(1800..3600))
+        let seconds = 1800 + self.random.lock().below(1800);
+        std::time::Duration::from_secs(seconds as u64)
     }
 }
 
-fn uuid(chance: u128) -> String {
+/// Where random bytes come from.
+#[derive(Debug)]
+enum Random {
+    System(Pool),
+    Seeded(fastrand::Rng),
+}
+
+impl Random {
+    fn bytes<const N: usize>(&mut self) -> [u8; N] {
+        let mut bytes = [0; N];
+        match self {
+            Self::System(pool) => pool.fill(&mut bytes),
+            Self::Seeded(random) => random.fill(&mut bytes),
+        }
+        bytes
+    }
+
+    /// Any number below `limit`: the upper half of a product with 64 random bits, whose bias nobody can observe.
+    fn below(&mut self, limit: usize) -> usize {
+        let product = u128::from(u64::from_ne_bytes(self.bytes())) * limit as u128;
+        usize::try_from(product >> 64).expect("below a usize")
+    }
+}
+
+/// Bytes of the operating system's generator, fetched some at a time: every request needs a few, and a system call for each
+/// would cost more than the rest of a small read.
+struct Pool {
+    bytes: [u8; 512],
+    /// How many of them are used up.
+    used: usize,
+}
+
+impl Default for Pool {
+    fn default() -> Self {
+        let bytes = [0; 512];
+        Self {
+            used: bytes.len(),
+            bytes,
+        }
+    }
+}
+
+impl Pool {
+    /// `target` must not be longer than the pool.
+    fn fill(&mut self, target: &mut [u8]) {
+        if self.bytes.len() - self.used < target.len() {
+            // Once it has answered at the start of the system, it always does.
+            let filled = SystemRandom::new().fill(&mut self.bytes);
+            filled.expect("the operating system has a random number generator");
+            self.used = 0;
+        }
+        let taken = &mut self.bytes[self.used..][..target.len()];
+        target.copy_from_slice(taken);
+        // A key must not be found in the pool after it was handed out.
+        taken.fill(0);
+        self.used += target.len();
+    }
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pool").finish_non_exhaustive()
+    }
+}
+
+fn uuid(random: u128) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let bits = chance & !(0xf << 76) & !(0x3 << 62) | (0x4 << 76) | (0x2 << 62);
+    let bits = random & !(0xf << 76) & !(0x3 << 62) | (0x4 << 76) | (0x2 << 62);
     let mut text = String::with_capacity(36);
     for (index, byte) in bits.to_be_bytes().into_iter().enumerate() {
         if matches!(index, 4 | 6 | 8 | 10) {
@@ -121,15 +196,42 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_seed_and_a_paused_clock_fix_everything() {
+    async fn seed_and_paused_clock_fix_everything() {
         let epoch = Timestamp::from_second(1_700_000_000).expect("in range");
         let worlds = [World::new(Some(epoch), Some(7)), World::new(Some(epoch), Some(7))];
         let [a, b] = worlds
             .each_ref()
-            .map(|w| (w.uid(), w.name_suffix(), w.now_text()));
+            .map(|w| (w.uid(), w.name_suffix(), w.secret(), w.audit_id(), w.now_text()));
         assert_eq!(a, b);
         tokio::time::advance(std::time::Duration::from_secs(61)).await;
         assert_eq!(worlds[0].now_text(), "2023-11-14T22:14:21Z");
+    }
+
+    #[test]
+    fn pool_hands_out_every_byte_once_and_forgets_it() {
+        let world = World::new(None, None);
+        assert!(!world.is_seeded());
+        // Several times the pool's size.
+        let uids: std::collections::HashSet<_> = (0..1_000).map(|_| world.uid()).collect();
+        assert_eq!(uids.len(), 1_000);
+        let mut pool = Pool::default();
+        let mut key = [0; 32];
+        pool.fill(&mut key);
+        assert_ne!(key, [0; 32]);
+        assert_eq!(pool.bytes[..32], [0; 32]);
+        assert!(!pool.bytes.windows(32).any(|window| *window == key));
+    }
+
+    #[test]
+    fn below_reaches_every_number_and_no_other() {
+        for mut random in [
+            Random::System(Pool::default()),
+            Random::Seeded(fastrand::Rng::with_seed(1)),
+        ] {
+            let seen: std::collections::BTreeSet<_> = (0..1_000).map(|_| random.below(7)).collect();
+            assert_eq!(seen, (0..7).collect());
+            assert_eq!(random.below(1), 0);
+        }
     }
 
     #[test]

@@ -148,7 +148,7 @@ async fn a_token_ends_a_minute_after_its_time() {
 
 #[tokio::test]
 async fn a_token_of_another_server_is_nobodys() {
-    let [one, other] = [1, 2].map(|seed| Server::builder().rbac().seed(seed).build());
+    let [one, other] = [1, 2].map(|seed| Server::seeded(seed).rbac().build());
     let accounts = "/api/v1/namespaces/default/serviceaccounts";
     for server in [&one, &other] {
         post(server, accounts, json!({"metadata": {"name": "robot"}})).await;

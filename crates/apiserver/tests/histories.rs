@@ -318,7 +318,7 @@ proptest! {
     #[test]
     fn a_watch_folds_to_the_list(story in prop::collection::vec(step(), 1..60)) {
         let outcome: Result<(), String> = on_a_paused_clock(async {
-            let server = Server::builder().seed(1).build();
+            let server = Server::seeded(1).build();
             let mut watchers = Vec::new();
             for step in &story {
                 match *step {
@@ -348,7 +348,7 @@ proptest! {
         limit in 1..4_usize,
     ) {
         let outcome: Result<(), String> = on_a_paused_clock(async {
-            let server = Server::builder().seed(1).build();
+            let server = Server::seeded(1).build();
             for step in &before {
                 act(&server, step).await;
             }

@@ -59,6 +59,12 @@ impl Cluster {
         Embedded::default()
     }
 
+    /// The same with every uid, generated name and key fixed by `seed`, so that a run can be repeated. For tests that talk to
+    /// it by [`Cluster::client`]: [`Cluster::kubeconfig`] refuses, since a key that follows from a seed can be guessed.
+    pub fn seeded(seed: u64) -> Embedded {
+        Embedded::seeded(seed)
+    }
+
     /// A control plane of its own: etcd and kube-apiserver, and more on request.
     pub fn real() -> Real {
         Real::default()

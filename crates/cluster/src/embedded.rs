@@ -29,7 +29,7 @@ const ADMINISTRATOR: (&str, &str) = ("admin", "system:masters");
 /// Where API servers listen.
 const CUSTOMARY_PORT: u16 = 6443;
 
-/// How to start an embedded cluster; made by [`Cluster::embedded`].
+/// How to start an embedded cluster; made by [`Cluster::embedded`] or [`Cluster::seeded`].
 ///
 /// Without options: an empty API server in memory, reached by [`Cluster::client`] without a socket.
 #[derive(Clone, Debug, Default)]
@@ -44,6 +44,13 @@ pub struct Embedded {
 }
 
 impl Embedded {
+    pub(crate) fn seeded(seed: u64) -> Self {
+        Self {
+            seed: Some(seed),
+            ..Self::default()
+        }
+    }
+
     /// Also runs what a control plane runs: owners' children are collected, namespaces empty themselves, Deployments get
     /// pods, and a scheduler looks for nodes. Turns the admission of service accounts on, and makes the Service
     /// `default/kubernetes`. Default: off, and objects stay as they were written.
@@ -78,12 +85,6 @@ impl Embedded {
         self
     }
 
-    /// Fixes every uid and generated name, so that a run can be repeated. Default: different each time.
-    pub fn seed(mut self, seed: u64) -> Self {
-        self.seed = Some(seed);
-        self
-    }
-
     /// Lets every user do everything. Default: users have the rights that roles and bindings give them;
     /// [`Cluster::client`] and [`Cluster::kubeconfig`] are the administrator's either way.
     pub fn without_rbac(mut self) -> Self {
@@ -110,7 +111,7 @@ impl Embedded {
 
     /// Starts the API server. It is ready at once.
     pub async fn start(self) -> Result<Cluster, Error> {
-        let mut builder = Server::builder();
+        let mut builder = self.seed.map_or_else(Server::builder, Server::seeded);
         if self.alive.is_some() {
             // What programs in pods look for. The socket may open later or never; then the port is the customary one.
             let port = self.address.map(|address| address.port());
@@ -121,9 +122,6 @@ impl Embedded {
         }
         if !self.open {
             builder = builder.rbac();
-        }
-        if let Some(seed) = self.seed {
-            builder = builder.seed(seed);
         }
         if let Some(recorder) = self.recorder {
             builder = builder.recorder(recorder);
@@ -240,6 +238,9 @@ impl InProcess {
             .unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Some(served) = self.served.get() {
             return Ok(served);
+        }
+        if self.server.is_seeded() {
+            return Err(Error::SeededSocket);
         }
         let authority = match &self.authority {
             Some(authority) => Arc::clone(authority),

@@ -34,6 +34,17 @@ pub enum Error {
         origin: &'static str,
     },
 
+    /// No kubectl of the release that the suites and recordings are written against.
+    #[error(
+        "no kubectl {wanted} on this machine{found}: run `hack/control-plane/build kubectl`, or put one on the PATH"
+    )]
+    NoMatchingKubectl {
+        /// The version that was looked for.
+        wanted: &'static str,
+        /// The other ones that were found, each with its version or what is wrong with it; empty if there is none.
+        found: String,
+    },
+
     /// The operating system does not accept the file as a program for this machine.
     #[error(
         "{} is not a program for {os}/{arch}: build one with `hack/control-plane/build`, or fetch one with \
@@ -100,6 +111,12 @@ pub enum Error {
         /// What the operating system said.
         source: io::Error,
     },
+
+    /// A cluster whose keys follow from a seed was asked for a socket.
+    #[error(
+        "a seeded cluster does not listen on a socket, because its keys can be guessed: start it with `Cluster::embedded()`"
+    )]
+    SeededSocket,
 
     /// A file or folder of the cluster could not be made.
     #[error("cannot write {}: {source}; `temp_dir` chooses another place", .path.display())]

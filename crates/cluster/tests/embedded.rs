@@ -137,3 +137,26 @@ async fn without_rbac_everybody_may_do_everything() -> Result<()> {
         .await?;
     Ok(())
 }
+
+#[tokio::test]
+async fn seeded_cluster_has_a_client_and_refuses_a_socket() -> Result<()> {
+    let mut uids = Vec::new();
+    for _ in 0..2 {
+        let cluster = Cluster::seeded(7).start().await?;
+        uids.push(
+            Api::<Namespace>::all(cluster.client())
+                .get("default")
+                .await?
+                .metadata
+                .uid,
+        );
+        let refused = cluster
+            .kubeconfig()
+            .err()
+            .context("its keys can be guessed")?
+            .to_string();
+        ensure!(refused.contains("Cluster::embedded()"), "{refused}");
+    }
+    ensure!(uids[0] == uids[1], "{uids:?}");
+    Ok(())
+}

@@ -29,6 +29,7 @@ const NAMESPACES: [&str; 4] = ["kube-system", "kube-public", "default", "kube-no
 #[must_use]
 pub struct Builder {
     storage: Option<Box<dyn Storage>>,
+    /// Only of a server that is never put on a socket: see [`Server::seeded`].
     seed: Option<u64>,
     epoch: Option<Timestamp>,
     watchers: Option<usize>,
@@ -48,15 +49,16 @@ enum Access {
 }
 
 impl Builder {
+    pub(super) fn seeded(seed: u64) -> Self {
+        Self {
+            seed: Some(seed),
+            ..Self::default()
+        }
+    }
+
     /// Keeps objects here. Default: in memory, gone with the server.
     pub fn storage(mut self, storage: impl Storage) -> Self {
         self.storage = Some(Box::new(storage));
-        self
-    }
-
-    /// Fixes every uid and generated name. Default: different for each server.
-    pub fn seed(mut self, seed: u64) -> Self {
-        self.seed = Some(seed);
         self
     }
 

@@ -64,6 +64,13 @@ impl Server {
         Builder::default()
     }
 
+    /// A server for tests whose uids, generated names and keys all follow from `seed`, so that a run can be repeated.
+    ///
+    /// Its tokens can be forged by everybody who guesses the seed, so [`Server::serve`] refuses to put it on a socket.
+    pub fn seeded(seed: u64) -> Builder {
+        Builder::seeded(seed)
+    }
+
     /// What the containers of its pods print: nobody runs them here, so that whoever does must say.
     pub fn logs(&self) -> Logs {
         Logs::new(self.api.clone())
@@ -83,6 +90,11 @@ impl Server {
     #[must_use]
     pub fn guarded(&self) -> Self {
         self.behind(Peer::Unknown)
+    }
+
+    /// Whether its keys follow from a seed; see [`Server::seeded`].
+    pub fn is_seeded(&self) -> bool {
+        self.api.world.is_seeded()
     }
 
     #[cfg(test)]

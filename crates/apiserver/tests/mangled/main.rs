@@ -122,7 +122,7 @@ fn fault(said: &Said) -> Option<String> {
 
 /// A server with something of each sort in it.
 async fn populated() -> Server {
-    let server = Server::builder().seed(1).rbac().build();
+    let server = Server::seeded(1).rbac().build();
     for (path, object) in bodies::population() {
         let request = Request::post(path)
             .body(Bytes::from(object.to_string()))

@@ -61,7 +61,7 @@ pub(crate) enum Fault {
 
 impl Wire {
     pub(crate) fn new() -> Self {
-        Self::to(Server::builder().epoch(epoch()).seed(1).build())
+        Self::to(Server::seeded(1).epoch(epoch()).build())
     }
 
     pub(crate) fn to(server: Server) -> Self {

@@ -71,7 +71,7 @@ async fn a_protobuf_body_makes_the_object_that_its_json_makes() {
     let tree = super::decode(&bytes, "", "").expect("well formed");
     let path = "/apis/apps/v1/namespaces/default/deployments";
     let epoch = jiff::Timestamp::UNIX_EPOCH;
-    let server = || Server::builder().seed(1).epoch(epoch).build();
+    let server = || Server::seeded(1).epoch(epoch).build();
     let json = tree.to_string().into_bytes();
     let from_json = send(&server(), "POST", path, "application/json", json).await;
     let from_protobuf = send(&server(), "POST", path, MEDIA_TYPE, bytes).await;

@@ -1,0 +1,5 @@
+//! Attacks on the server, one module per kind of attack. Each was possible once.
+
+#[path = "../asking/mod.rs"]
+mod asking;
+mod keys;
