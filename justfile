@@ -35,7 +35,7 @@ control-plane:
 envtest *arguments:
     hack/envtest/run {{ arguments }}
 
-# Licences, sources and advisories of the dependencies (needs cargo-deny and its advisory database).
+# Licences, sources, bans and advisories of the dependencies (needs cargo-deny, and the network for its advisory database).
 deny:
     cargo deny check
 

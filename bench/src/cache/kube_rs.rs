@@ -9,13 +9,11 @@ use std::{
 use anyhow::{Context, bail};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
-use kube::{
-    Api, Client,
-    runtime::{
-        WatchStreamExt,
-        reflector::{self, ObjectRef, Store},
-        watcher::{self, Event, watcher},
-    },
+use kube::{Api, Client};
+use kube_runtime::{
+    WatchStreamExt,
+    reflector::{self, ObjectRef, Store},
+    watcher::{self, Event, watcher},
 };
 use tokio::{runtime::Builder, task::JoinHandle};
 use windlass_bench::cases::Figures;

@@ -15,12 +15,12 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{
     Api, Client, ResourceExt,
     api::{Patch, PatchParams},
-    runtime::{
-        Controller,
-        controller::{Action, Config},
-        reflector::ObjectRef,
-        watcher,
-    },
+};
+use kube_runtime::{
+    Controller,
+    controller::{Action, Config},
+    reflector::ObjectRef,
+    watcher,
 };
 use windlass_bench::cases::Figures;
 use windlass_cluster::Cluster;
