@@ -5,6 +5,7 @@ mod catalogue;
 mod demo;
 mod drop_in;
 mod embedded;
+mod notices;
 mod run;
 mod signals;
 mod up;
@@ -62,6 +63,9 @@ enum Command {
     /// server, unchanged. A kubectl comes along if one is found. Prints the folder, so that
     /// `KUBEBUILDER_ASSETS="$(windlass assets DIR)" go test ./...` does it all.
     Assets(assets::Arguments),
+
+    /// Print the licences of the third-party crates in this binary.
+    Notices,
 }
 
 /// How long what still runs may take after a command has ended: all of it should have ended before.
@@ -100,6 +104,7 @@ async fn command(command: Command) -> anyhow::Result<ExitCode> {
         Command::Run(arguments) => run::run(*arguments).await,
         Command::Up(arguments) => up::run(&arguments).await,
         Command::Assets(arguments) => assets::run(&arguments),
+        Command::Notices => Ok(notices::run()),
     }
 }
 

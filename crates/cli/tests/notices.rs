@@ -1,0 +1,191 @@
+//! `THIRD-PARTY-NOTICES.txt` names every crate that the binary is built from, with the licence text that must go with it.
+//!
+//! `WINDLASS_WRITE_NOTICES=1 cargo test -p windlass-cli --test notices` writes the file.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    fmt::Write as _,
+    fs,
+    path::Path,
+    process::Command,
+};
+
+use serde_json::Value;
+
+/// Whose crates are named: what is shipped runs on Linux.
+const PLATFORM: &str = "x86_64-unknown-linux-gnu";
+
+/// The licence that is chosen where a crate offers several, the first of these that it offers. Each but the first must be
+/// reproduced with its copyright line.
+const PREFERRED: [&str; 9] = [
+    "Apache-2.0",
+    "MIT",
+    "BSD-3-Clause",
+    "BSD-2-Clause",
+    "ISC",
+    "Zlib",
+    "Unicode-3.0",
+    "CC0-1.0",
+    "MPL-2.0",
+];
+
+const HEAD: &str = "\
+Third-party notices
+
+The windlass binary contains the following crates. Where a crate offers several licences, the one named here was chosen.
+All are unmodified: the source form of each, also of those under the Mozilla Public License 2.0, is the crate of that name and
+version as published, and in the repository that is named behind it.
+";
+
+#[test]
+fn notices_name_every_crate_of_the_binary_with_its_licence() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("THIRD-PARTY-NOTICES.txt");
+    let notices = notices();
+    if std::env::var_os("WINDLASS_WRITE_NOTICES").is_some() {
+        fs::write(&file, &notices).expect("the file can be written");
+    }
+    let written = fs::read_to_string(&file).unwrap_or_default();
+    let differs = written.lines().zip(notices.lines()).find(|(a, b)| a != b);
+    assert!(
+        written == notices,
+        "the crates of the binary changed: run `WINDLASS_WRITE_NOTICES=1 cargo test -p windlass-cli --test notices`; \
+         first difference (written, now): {differs:?}"
+    );
+}
+
+fn notices() -> String {
+    let mut texts: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut list = String::new();
+    for package in packages() {
+        let text = |key: &str| package[key].as_str().unwrap_or_default();
+        let (name, version) = (text("name"), text("version"));
+        let chosen = chosen(text("license"));
+        assert!(
+            !chosen.is_empty(),
+            "{name} {version}: none of the known licences is in {:?}",
+            text("license")
+        );
+        let (licences, repository) = (chosen.join(" AND "), text("repository"));
+        writeln!(list, "{name} {version}: {licences}  {repository}").expect("into memory");
+        let folder = Path::new(text("manifest_path"))
+            .parent()
+            .expect("a file in a folder");
+        for text in texts_of(folder, &chosen) {
+            texts.entry(text).or_default().push(format!("{name} {version}"));
+        }
+    }
+    let apache = include_str!("../../../LICENSE");
+    let mut notices = format!("{HEAD}\n{list}");
+    for (text, crates) in &texts {
+        write!(notices, "\n{}\n{}\n\n{text}", "-".repeat(100), crates.join(", ")).expect("into memory");
+    }
+    let rule = "-".repeat(100);
+    write!(
+        notices,
+        "\n{rule}\nApache License 2.0, of all crates that are named with it\n\n{apache}"
+    )
+    .expect("into memory");
+    notices
+}
+
+/// The crates that the binary links or expands, in the order of their names.
+fn packages() -> Vec<Value> {
+    let output = Command::new(env!("CARGO"))
+        .args([
+            "metadata",
+            "--format-version=1",
+            "--locked",
+            "--filter-platform",
+            PLATFORM,
+        ])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .expect("cargo runs");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo writes JSON");
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let id = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let nodes: HashMap<_, _> = list(&metadata["resolve"]["nodes"])
+        .into_iter()
+        .map(|node| (id(&node["id"]), list(&node["deps"])))
+        .collect();
+    let all = list(&metadata["packages"]);
+    let own = all
+        .iter()
+        .find(|package| package["name"] == env!("CARGO_PKG_NAME"));
+    let mut open = vec![id(&own.expect("this crate")["id"])];
+    let mut linked = HashSet::new();
+    while let Some(next) = open.pop() {
+        for dependency in &nodes[&next] {
+            let is_normal = list(&dependency["dep_kinds"])
+                .iter()
+                .any(|kind| kind["kind"].is_null());
+            if is_normal && !linked.contains(&id(&dependency["pkg"])) {
+                open.push(id(&dependency["pkg"]));
+            }
+        }
+        linked.insert(next);
+    }
+    let mut packages: Vec<_> = all
+        .into_iter()
+        .filter(|package| linked.contains(&id(&package["id"])) && !package["source"].is_null())
+        .collect();
+    packages.sort_by_key(|package| (id(&package["name"]), id(&package["version"])));
+    packages
+}
+
+/// The licences to comply with: of each part of an `AND`, the preferred alternative.
+fn chosen(expression: &str) -> Vec<&'static str> {
+    let parts = expression.split(" AND ");
+    let parts = parts.filter_map(|part| {
+        let offered: Vec<_> = part
+            .split([' ', '/', '(', ')'])
+            .map(|word| word.trim_end_matches('+'))
+            .collect();
+        PREFERRED.into_iter().find(|licence| offered.contains(licence))
+    });
+    parts.collect()
+}
+
+/// The texts that must be reproduced for a crate. The Apache License stands at the end, once for all.
+fn texts_of(folder: &Path, chosen: &[&str]) -> Vec<String> {
+    let mut names: Vec<_> = fs::read_dir(folder)
+        .expect("the crate's source is here")
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .filter(|name| {
+            let name = name.to_ascii_uppercase();
+            let is_notice = name.starts_with("NOTICE") || name.starts_with("COPYRIGHT");
+            let is_licence = ["LICENSE", "LICENCE", "COPYING"]
+                .iter()
+                .any(|stem| name.starts_with(stem));
+            // Of several files, those of licences that were not chosen are left out.
+            let is_other = [
+                "APACHE",
+                "MIT",
+                "UNLICENSE",
+                "BSD",
+                "ZLIB",
+                "BOOST",
+                "ISC",
+                "MPL",
+                "UNICODE",
+            ]
+            .iter()
+            .any(|word| {
+                name.contains(word) && !chosen.iter().any(|c| c.to_ascii_uppercase().starts_with(word))
+            });
+            let is_apache = name.contains("APACHE") || chosen == ["Apache-2.0"];
+            is_notice || is_licence && !is_other && !is_apache
+        })
+        .collect();
+    names.sort();
+    let texts = names
+        .iter()
+        .filter_map(|name| fs::read_to_string(folder.join(name)).ok());
+    let texts = texts.map(|text| text.replace('\r', "").trim().to_owned() + "\n");
+    texts.collect()
+}
