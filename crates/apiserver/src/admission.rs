@@ -123,6 +123,7 @@ impl Api {
         // Most accounts say nothing of either.
         let says = |key: &str| memchr::memmem::find(account.object.json(), key.as_bytes()).is_some();
         let account = (says("imagePullSecrets") || says("automount")).then(|| account.object.decode());
+        let account = account.transpose()?;
         let own = |key: &str| {
             account
                 .as_ref()
@@ -163,7 +164,7 @@ impl Api {
                 system,
             ) {
                 (Some(entry), _) => {
-                    let (value, policy) = priority(&entry.object.decode());
+                    let (value, policy) = priority(&entry.object.decode()?);
                     (name, value, policy)
                 }
                 (None, Some((_, value))) => (name, *value, None),
@@ -247,7 +248,7 @@ impl Api {
             .flat_map(|snapshot| snapshot.range(None, None))
             .cloned()
             .collect();
-        entries.into_iter().map(|entry| entry.object.decode())
+        entries.into_iter().filter_map(|entry| entry.object.decode().ok())
     }
 }
 

@@ -5,32 +5,71 @@ mod quick;
 
 use std::fmt;
 
-use serde::de::{DeserializeSeed, MapAccess, SeqAccess, Visitor};
+use serde::{
+    Deserialize,
+    de::{DeserializeSeed, MapAccess, SeqAccess, Visitor},
+};
 use serde_json::{Map, Number, Value, map::Entry};
 
-use crate::trail::Trail;
+use crate::{depth, trail::Trail};
 
 /// A document, and the paths of the fields that it holds more than once; or Go's words on why it is none.
 pub(crate) fn read(bytes: &[u8]) -> Result<(Value, Vec<String>), String> {
-    // Of what is known to be text as a whole, not every string is looked at again.
-    let read = match std::str::from_utf8(bytes) {
-        Ok(text) => match quick::read(text) {
-            Some(value) => return Ok((value, Vec::new())),
-            None => read_all(serde_json::Deserializer::from_str(text)),
-        },
+    let text = std::str::from_utf8(bytes);
+    if let Some(value) = text.ok().and_then(|text| quick::read(text, depth::limit())) {
+        return Ok((value, Vec::new()));
+    }
+    check_depth(bytes)?;
+    let read = match text {
+        // Of what is known to be text as a whole, not every string is looked at again.
+        Ok(text) => read_all(serde_json::Deserializer::from_str(text)),
         Err(_) => read_all(serde_json::Deserializer::from_slice(bytes)),
     };
     read.map_err(|error| in_go(&error, bytes))
 }
 
-/// Reads what this server has written.
-pub(crate) fn read_own(text: &str) -> Value {
-    quick::read(text).unwrap_or_else(|| serde_json::from_str(text).expect("written by this server"))
+/// Refuses what is too deep in Go's words.
+fn check_depth(bytes: &[u8]) -> Result<(), String> {
+    let mut beyond = None;
+    let depth = depth::scan(bytes, |bracket, depth| {
+        if depth == depth::MAX + 1 {
+            beyond = beyond.or(Some(char::from(bracket)));
+        }
+    });
+    let refuse = |_| format!("invalid character {:?} exceeded max depth", beyond.unwrap_or('{'));
+    depth::check(depth).map_err(refuse)
 }
 
+/// Reads JSON that this server has written.
+pub(crate) fn parse<'de, T: Deserialize<'de>>(text: &'de str) -> serde_json::Result<T> {
+    // Nearly everything is within serde_json's own limit, and then nothing has to be measured.
+    serde_json::from_str(text).or_else(|error| {
+        if depth::of_json(text.as_bytes()) > depth::own_limit() {
+            return Err(error);
+        }
+        let mut reader = serde_json::Deserializer::from_str(text);
+        reader.disable_recursion_limit();
+        let value = T::deserialize(&mut reader)?;
+        reader.end()?;
+        Ok(value)
+    })
+}
+
+/// As [`parse`], of bytes.
+pub(crate) fn parse_bytes<'de, T: Deserialize<'de>>(bytes: &'de [u8]) -> serde_json::Result<T> {
+    parse(std::str::from_utf8(bytes).map_err(serde::de::Error::custom)?)
+}
+
+/// As [`parse`], for trees.
+pub(crate) fn read_own(text: &str) -> serde_json::Result<Value> {
+    quick::read(text, depth::own_limit()).map_or_else(|| parse(text), Ok)
+}
+
+/// Reads a document whose depth has been checked.
 fn read_all<'de, R: serde_json::de::Read<'de>>(
     mut reader: serde_json::Deserializer<R>,
 ) -> serde_json::Result<(Value, Vec<String>)> {
+    reader.disable_recursion_limit();
     let mut duplicates = Vec::new();
     let tree = Tree {
         place: &Trail::Root,

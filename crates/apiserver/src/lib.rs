@@ -42,6 +42,7 @@ mod auth;
 mod body;
 mod crd;
 mod defaults;
+mod depth;
 mod discovery;
 mod encode;
 mod fields;

@@ -4,6 +4,8 @@
 //! |---|---|---|
 //! | 3 MiB | a body | 413 |
 //! | 1.5 MiB | a stored object, as etcd has it | 500, in etcd's words |
+//! | 10,000 levels | any document, as kube-apiserver's decoders have it | 400, 422 for a patch's outcome |
+//! | 100 levels | a stored object of a built-in kind | 400 |
 //! | a minute, or the query's `timeout` | a request that is no watch | 504 |
 //! | [`WATCHERS`], or what the builder says | open watches | 429 with `Retry-After` |
 //! | the storage's window | history | 410 |
@@ -12,7 +14,7 @@ use std::{str::FromStr, time::Duration};
 
 use serde_json::Value;
 
-use crate::{object::Object, status::Status};
+use crate::{depth, object::Object, registry::Resource, status::Status};
 
 /// The largest body that is read.
 pub(crate) const BODY: usize = 3 * 1024 * 1024;
@@ -26,8 +28,21 @@ const OBJECT: usize = 1024 * 1024 * 3 / 2;
 /// How long a request may take that does not say how long.
 const REQUEST: Duration = Duration::from_mins(1);
 
-/// Refuses an object that the real server's storage would not take.
-pub(crate) fn check_size(object: &Object) -> Result<(), Status> {
+/// Refuses an object that cannot be stored: one that etcd would not take, or a built-in kind that is so deep that only
+/// requests for it could read it. A real server stores the latter.
+pub(crate) fn check_stored(resource: &Resource, object: &Object) -> Result<(), Status> {
+    if depth::has_room() && !resource.custom && depth::of_value(object.tree()) > depth::SHALLOW {
+        return Err(Status::bad_request(format!(
+            "{} {:?} nests deeper than {} levels",
+            resource.kind,
+            object.name(),
+            depth::SHALLOW,
+        )));
+    }
+    check_size(object)
+}
+
+fn check_size(object: &Object) -> Result<(), Status> {
     let size: usize = object
         .fields()
         .iter()

@@ -14,7 +14,9 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use crate::{
+    depth, encode,
     media::Encoding,
+    object::Object,
     registry::Resource,
     storage::Entry,
     verbs::{Page, head},
@@ -89,7 +91,11 @@ impl ListBody {
                     Some(entry) => {
                         // Only what is being sent is turned into another shape.
                         let entry = versions::shown_entry(&entry, &self.resource);
-                        self.add(&entry, first, &mut piece);
+                        if entry.object.is_deep() {
+                            depth::with_room(|| self.add(&entry, first, &mut piece));
+                        } else {
+                            self.add(&entry, first, &mut piece);
+                        }
                         self.state = Part::Items { first: false };
                     }
                     None => {
@@ -113,22 +119,22 @@ impl ListBody {
             piece.extend_from_slice(entry.object.without_type());
             return;
         }
-        let mut object = entry.object.decode();
-        if view == View::Object && !self.resource.custom {
-            object
-                .fields_mut()
-                .retain(|key, _| !matches!(&**key, "kind" | "apiVersion"));
+        let object = entry.object.decode();
+        let mut object = object.map_or_else(|error| error.to_value(), Object::into_value);
+        if view == View::Object
+            && !self.resource.custom
+            && let Some(fields) = object.as_object_mut()
+        {
+            fields.retain(|key, _| !matches!(&**key, "kind" | "apiVersion"));
         }
-        let item = view.item(&self.resource, object.into_value(), now);
+        let item = view.item(&self.resource, object, now);
         match encoding {
             Encoding::Yaml => {
                 let mut text = String::new();
                 yaml::item(&item, &mut text);
                 piece.extend_from_slice(text.as_bytes());
             }
-            _ => {
-                let _ = serde_json::to_writer(&mut *piece, &item);
-            }
+            _ => encode::write(piece, &item),
         }
     }
 }

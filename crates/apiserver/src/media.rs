@@ -92,8 +92,7 @@ impl Encoding {
         match self {
             Self::Json => Ok(json),
             Self::Yaml => {
-                let value: Value =
-                    serde_json::from_slice(&json).map_err(|e| Status::internal(e.to_string()))?;
+                let value: Value = json::parse_bytes(&json).map_err(|e| Status::internal(e.to_string()))?;
                 Ok(yaml::to_text(&value).into())
             }
             Self::Protobuf => Err(Status::not_acceptable(&ANSWER_TYPES)),

@@ -5,7 +5,7 @@ use std::ops::Range;
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
-use crate::{encode, json, scratch, storage::Revision};
+use crate::{depth, encode, json, scratch, status::Status, storage::Revision};
 
 /// What stands before the list of an object's managed fields.
 const ACCOUNT: &str = ",\"managedFields\":";
@@ -106,7 +106,10 @@ impl Object {
         let account = match self.account {
             Account::None => return value,
             Account::Said(said) => said,
-            Account::Kept(json) => json::read_own(&json),
+            Account::Kept(json) => json::read_own(&json).unwrap_or_else(|error| {
+                tracing::error!(%error, "stored managed fields cannot be read");
+                Value::Null
+            }),
         };
         value["metadata"]["managedFields"] = account;
         value
@@ -208,6 +211,7 @@ impl Object {
             (head, revision, account) = self.write(json, length);
         });
         Draft {
+            deep: depth::has_room() && depth::of_json(&json) > depth::SHALLOW,
             json,
             head,
             revision,
@@ -262,6 +266,7 @@ impl Object {
 /// An object that is encoded as of a revision that was guessed.
 pub(crate) struct Draft {
     json: Vec<u8>,
+    deep: bool,
     head: usize,
     /// Where the revision's digits are: before the account.
     revision: Range<usize>,
@@ -272,6 +277,11 @@ pub(crate) struct Draft {
 }
 
 impl Draft {
+    /// See [`Encoded::is_deep`].
+    pub(crate) fn is_deep(&self) -> bool {
+        self.deep
+    }
+
     /// The object as of a revision.
     pub(crate) fn at(mut self, revision: Revision) -> Encoded {
         let digits = revision.to_string();
@@ -286,6 +296,7 @@ impl Draft {
         let moved = |place: usize| place + digits.len() - guessed;
         Encoded {
             shape: 0,
+            deep: self.deep,
             json: self.json.into(),
             head: self.head,
             account: moved(self.account.start)..moved(self.account.end),
@@ -310,6 +321,7 @@ pub struct Encoded {
     fields: Box<[Box<str>]>,
     /// What a custom resource's schema was when it was encoded; 0 where that is not known.
     shape: u64,
+    deep: bool,
 }
 
 impl Encoded {
@@ -349,18 +361,32 @@ impl Encoded {
         self
     }
 
+    /// Whether it nests so deep that it can be handled only with [room](crate::depth).
+    pub(crate) fn is_deep(&self) -> bool {
+        self.deep
+    }
+
+    /// The uid; empty where the object cannot be read.
+    pub(crate) fn uid(&self) -> String {
+        self.decode()
+            .map(|object| object.meta("uid").to_owned())
+            .unwrap_or_default()
+    }
+
     /// The tree again, to change it.
-    pub(crate) fn decode(&self) -> Object {
+    pub(crate) fn decode(&self) -> Result<Object, Status> {
         let Range { start, end } = self.account;
-        let text = std::str::from_utf8(&self.json).expect("JSON is text");
+        let unreadable = |why: String| Status::internal(format!("a stored object cannot be read: {why}"));
+        let text = std::str::from_utf8(&self.json).map_err(|error| unreadable(error.to_string()))?;
         let tree = if start == end {
             json::read_own(text)
         } else {
             json::read_own(&[&text[..start], &text[end..]].concat())
         };
-        let mut object = Object::new(tree).expect("only objects are encoded");
+        let tree = tree.map_err(|error| unreadable(error.to_string()))?;
+        let mut object = Object::new(tree).ok_or_else(|| unreadable("it is not an object".to_owned()))?;
         object.account = Account::kept(self.account().to_owned());
-        object
+        Ok(object)
     }
 
     /// The text of `managedFields`; empty where there are none.
@@ -368,7 +394,7 @@ impl Encoded {
         let list = self
             .json
             .get(self.account.start + ACCOUNT.len()..self.account.end);
-        std::str::from_utf8(list.unwrap_or_default()).expect("JSON is text")
+        std::str::from_utf8(list.unwrap_or_default()).unwrap_or_default()
     }
 }
 
@@ -386,7 +412,7 @@ mod tests {
         }))
         .expect("an object");
         let encoded = object.encode(Revision(7), &["metadata.name".into(), "spec.nodeName".into()]);
-        assert_eq!(encoded.decode(), object);
+        assert_eq!(encoded.decode().ok(), Some(object.clone()));
         assert_eq!(object.meta("resourceVersion"), "7");
         assert!(
             encoded

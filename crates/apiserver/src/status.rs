@@ -72,6 +72,10 @@ impl Status {
         self.details.as_ref()?.get("retryAfterSeconds")?.as_u64()
     }
 
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
     pub(crate) fn to_value(&self) -> Value {
         let mut status = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": self.message,

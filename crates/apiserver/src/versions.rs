@@ -12,7 +12,7 @@ use std::{borrow::Cow, sync::Arc};
 
 use serde_json::{Map, Value, json};
 
-use crate::{object::Object, registry::Resource, storage::Entry};
+use crate::{object::Object, registry::Resource, status::Status, storage::Entry};
 
 /// What the newer and the older form of events call the same fields.
 const EVENT_FIELDS: [(&str, &str); 7] = [
@@ -80,8 +80,8 @@ pub(crate) fn stored_version(resource: &Resource) -> String {
 }
 
 /// A stored object in the resource's shape.
-pub(crate) fn shown(entry: &Entry, resource: &Resource) -> Object {
-    as_shown(entry.object.decode(), resource)
+pub(crate) fn shown(entry: &Entry, resource: &Resource) -> Result<Object, Status> {
+    Ok(as_shown(entry.object.decode()?, resource))
 }
 
 /// An object in the shape that is stored, in the resource's shape.
@@ -103,11 +103,17 @@ pub(crate) fn shown_entry(entry: &Arc<Entry>, resource: &Resource) -> Arc<Entry>
     if !is_view(resource) {
         return entry.clone();
     }
-    Arc::new(Entry {
-        key: entry.key.clone(),
-        revision: entry.revision,
-        object: shown(entry, resource).encode(entry.revision, &[]),
-    })
+    match shown(entry, resource) {
+        Ok(mut object) => Arc::new(Entry {
+            key: entry.key.clone(),
+            revision: entry.revision,
+            object: object.encode(entry.revision, &[]),
+        }),
+        Err(error) => {
+            tracing::error!(error = error.message(), "an object is shown as it is stored");
+            entry.clone()
+        }
+    }
 }
 
 /// Brings an object of the resource into the shape in which it is stored, unless it is in it.

@@ -237,7 +237,7 @@ impl Api {
         let catalogue = self.registry.catalogue();
         let resource = catalogue.find("", "v1", plural).expect("built in");
         let entry = self.storage.get(&resource.table, &Key::new(namespace, name))?;
-        Some(entry.object.decode())
+        entry.object.decode().ok()
     }
 
     fn is_long_gone(&self, object: &Object) -> bool {

@@ -65,7 +65,9 @@ impl Api {
             let Ok(entry) = self.current(&target) else {
                 return false;
             };
-            let mut role = entry.object.decode();
+            let Ok(mut role) = entry.object.decode() else {
+                return false;
+            };
             let rules = if rules.is_empty() {
                 Value::Null
             } else {

@@ -23,6 +23,7 @@ use super::{
     spec, text, versions,
 };
 use crate::{
+    depth,
     object::Object,
     registry::{Resource, group_version},
     schema::{Schema, View, drop_nulls, fill_defaults, prune_object},
@@ -91,7 +92,20 @@ pub(crate) fn seen(resource: &Resource, entry: Arc<Entry>) -> Arc<Entry> {
     if entry.object.shape() == wanted.shape {
         return entry;
     }
-    let mut object = entry.object.decode();
+    if entry.object.is_deep() {
+        return depth::with_room(|| translated(resource, forms, wanted, entry));
+    }
+    translated(resource, forms, wanted, entry)
+}
+
+fn translated(resource: &Resource, forms: &Forms, wanted: &Form, entry: Arc<Entry>) -> Arc<Entry> {
+    let mut object = match entry.object.decode() {
+        Ok(object) => object,
+        Err(error) => {
+            tracing::error!(error = error.message(), "an object is shown as it is stored");
+            return entry;
+        }
+    };
     if let Some(stored) = forms.of_version(object.text_at("apiVersion").as_str()) {
         coerce(stored.schema.view(), &mut object);
         fill_defaults(stored.schema.view(), object.fields_mut());

@@ -59,7 +59,17 @@ impl Api {
                 self.registry.define(name, None);
                 return group();
             };
-            let mut crd = entry.object.decode();
+            let mut crd = match entry.object.decode() {
+                Ok(crd) => crd,
+                Err(error) => {
+                    tracing::error!(
+                        crd = name,
+                        error = error.message(),
+                        "a stored definition cannot be served"
+                    );
+                    return released;
+                }
+            };
             let before = crd.clone();
             let change = self.next_step(&mut crd);
             if crd == before && change == Change::Put {
@@ -188,7 +198,9 @@ impl Api {
     fn taken_names(&self, crd: &Object) -> Taken {
         let mut taken = Taken::default();
         for name in self.definition_names() {
-            let other = self.definition(&name).map(|(_, entry)| entry.object.decode());
+            let other = self
+                .definition(&name)
+                .and_then(|(_, entry)| entry.object.decode().ok());
             if let Some(other) =
                 other.filter(|other| other.name() != crd.name() && spec(other)["group"] == spec(crd)["group"])
             {

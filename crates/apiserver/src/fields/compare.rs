@@ -26,9 +26,13 @@ impl Comparison<'_> {
     }
 }
 
+/// How far down equal parts are looked for before they are compared field by field. That spares most of the work where
+/// little has changed; if it were done at every level, the cost would grow with size times depth.
+const GLANCES: usize = 8;
+
 /// Compares two states of an object. None if one of them has a list whose items cannot be told apart.
 pub(crate) fn compare<'a>(shape: Shape<'a>, old: &'a Value, new: &'a Value) -> Option<Comparison<'a>> {
-    let found = walk(shape, Some(old), Some(new))?;
+    let found = walk(shape, Some(old), Some(new), 0)?;
     Some(Comparison {
         removed: found.removed.below,
         changed: found.changed.below,
@@ -42,17 +46,22 @@ struct Found<'a> {
     changed: Branch<'a>,
 }
 
-fn walk<'a>(shape: Shape<'a>, old: Option<&'a Value>, new: Option<&'a Value>) -> Option<Found<'a>> {
+fn walk<'a>(
+    shape: Shape<'a>,
+    old: Option<&'a Value>,
+    new: Option<&'a Value>,
+    level: usize,
+) -> Option<Found<'a>> {
     let (before, after) = match (old, new) {
-        (Some(old), Some(new)) if old == new => return Some(Found::default()),
+        (Some(old), Some(new)) if level < GLANCES && old == new => return Some(Found::default()),
         (Some(old), Some(new)) => (shape.form(old), shape.form(new)),
         (Some(one), None) | (None, Some(one)) => (shape.form(one), shape.form(one)),
         (None, None) => return Some(Found::default()),
     };
-    let mut found = inside(shape, after, old, new)?;
+    let mut found = inside(shape, after, old, new, level)?;
     if std::mem::discriminant(&before) != std::mem::discriminant(&after) {
         // Another kind of thing than before: what it was goes, field by field.
-        let other = inside(shape, before, old, new)?;
+        let other = inside(shape, before, old, new, level)?;
         found.removed.below = found.removed.below.union(other.removed.below);
         found.changed.member |= other.changed.member;
         found.changed.below = found.changed.below.union(other.changed.below);
@@ -67,6 +76,7 @@ fn inside<'a>(
     form: Form<'a>,
     old: Option<&'a Value>,
     new: Option<&'a Value>,
+    level: usize,
 ) -> Option<Found<'a>> {
     let is_something = |value: Option<&Value>| match (form, value) {
         (Form::Map, Some(Value::Object(fields))) => !fields.is_empty(),
@@ -74,9 +84,11 @@ fn inside<'a>(
         _ => false,
     };
     match form {
-        Form::Map if is_something(old) || is_something(new) => maps(shape, fields(old), fields(new)),
+        Form::Map if is_something(old) || is_something(new) => {
+            maps(shape, fields(old), fields(new), level + 1)
+        }
         Form::List(keys) if is_something(old) || is_something(new) => {
-            lists(shape, keys, items(old), items(new))
+            lists(shape, keys, items(old), items(new), level + 1)
         }
         // Nothing here and nothing there may still be `null` here and `{}` there.
         _ => {
@@ -101,6 +113,7 @@ fn maps<'a>(
     shape: Shape<'a>,
     old: Option<&'a Map<String, Value>>,
     new: Option<&'a Map<String, Value>>,
+    level: usize,
 ) -> Option<Found<'a>> {
     let mut found = Found::default();
     let mut old = old.into_iter().flatten().peekable();
@@ -118,13 +131,8 @@ fn maps<'a>(
             return Some(found);
         };
         let (before, after) = (before.map(|(_, value)| value), after.map(|(_, value)| value));
-        if let (Some(before), Some(after)) = (before, after)
-            && before == after
-        {
-            continue;
-        }
         let inner = shape.field(name).map_or(Shape::Deduced, |field| field.shape);
-        let difference = walk(inner, before, after)?;
+        let difference = walk(inner, before, after, level)?;
         found.removed.below.push(Element::field(name), difference.removed);
         found.changed.below.push(Element::field(name), difference.changed);
     }
@@ -147,6 +155,7 @@ fn lists<'a>(
     keys: &'a [Box<str>],
     old: &'a [Value],
     new: &'a [Value],
+    level: usize,
 ) -> Option<Found<'a>> {
     let inner = shape.items();
     let (old, new) = (sorted(shape, keys, old)?, sorted(shape, keys, new)?);
@@ -165,6 +174,7 @@ fn lists<'a>(
                 inner,
                 before.first().map(|(_, value)| *value),
                 after.first().map(|(_, value)| *value),
+                level,
             )?,
             // Items that cannot be told apart are one thing.
             ([_, _, ..], [_, _, ..]) => {
@@ -175,12 +185,12 @@ fn lists<'a>(
                 difference
             }
             ([_, _, ..], _) => {
-                let mut difference = walk(inner, None, after.first().map(|(_, value)| *value))?;
+                let mut difference = walk(inner, None, after.first().map(|(_, value)| *value), level)?;
                 difference.removed.member = true;
                 difference
             }
             (_, _) => {
-                let mut difference = walk(inner, before.first().map(|(_, value)| *value), None)?;
+                let mut difference = walk(inner, before.first().map(|(_, value)| *value), None, level)?;
                 difference.changed.member = true;
                 difference
             }

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::Set;
-use crate::encode;
+use crate::{encode, json};
 
 /// The account of an object, one entry a manager.
 #[derive(Clone, Debug, Default)]
@@ -103,7 +103,7 @@ impl<'a> Managed<'a> {
         if json.is_empty() {
             return Self::default();
         }
-        let written: Vec<Written<'a>> = serde_json::from_str(json).unwrap_or_default();
+        let written: Vec<Written<'a>> = json::parse(json).unwrap_or_default();
         Self::understood(written).unwrap_or_default()
     }
 

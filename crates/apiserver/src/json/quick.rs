@@ -1,19 +1,16 @@
 //! Reading the JSON that clients send when nothing is wrong with it, which is nearly always.
 //!
 //! It goes over the text once and copies what it finds. Whatever is out of the ordinary (a mistake, a field that is there
-//! twice, a very deep document) ends it, and the careful reader says what to make of it.
+//! twice, a document that is too deep) ends it, and the careful reader says what to make of it.
 
 use serde_json::{Map, Value};
 
 use crate::encode::specials;
 
-/// How deep a document may be here; the careful reader goes a little deeper before it refuses.
-const DEPTH: usize = 100;
-
-/// The document, or none where the careful reader is needed.
-pub(super) fn read(text: &str) -> Option<Value> {
+/// The document, or none where the careful reader is needed: where it nests deeper than `depth`, for instance.
+pub(super) fn read(text: &str, depth: usize) -> Option<Value> {
     let mut reader = Reader { text, place: 0 };
-    let value = reader.value(DEPTH)?;
+    let value = reader.value(depth)?;
     reader.skip_space();
     (reader.place == text.len()).then_some(value)
 }
@@ -162,9 +159,11 @@ fn special(text: &[u8], mut place: usize) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
-    use super::*;
+    fn read(text: &str) -> Option<Value> {
+        super::read(text, 100)
+    }
 
     #[test]
     fn what_is_out_of_the_ordinary_is_left_to_the_careful_reader() {

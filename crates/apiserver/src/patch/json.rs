@@ -4,8 +4,14 @@
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::depth;
+
 /// Copies may grow a document by this much in all: what the real server allows.
 const COPY_LIMIT: usize = 3 * 1024 * 1024;
+
+/// How many values may be looked at in all to find out how deep what is moved is. It takes a patch that moves most of a
+/// large and very deep object again and again to get there.
+const MOVE_LIMIT: usize = 3 * 1024 * 1024;
 
 /// One operation; what it lacks shows when it is applied.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -28,23 +34,46 @@ impl Operation {
 }
 
 /// The patch does not fit the document; the real server does not say why either.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DoesNotApply;
 
 /// Applies all operations, or leaves the document in a state that must not be used.
+///
+/// No operation makes the document deeper than [`depth::limit`], so that the next one may recurse over it.
 pub(crate) fn apply(operations: &[Operation], document: &mut Value) -> Result<(), DoesNotApply> {
     let mut copied = 0;
+    // No less than the document's depth; known from the first operation on that asks for it.
+    let mut deepest = None;
+    let mut left = MOVE_LIMIT;
     for operation in operations {
         let path = operation.path.as_deref().ok_or(DoesNotApply);
         let from = operation.from.as_deref().ok_or(DoesNotApply);
         let value = &operation.value;
-        match operation.op.as_deref().unwrap_or_default() {
-            "add" => add(document, path?, value.clone())?,
+        let op = operation.op.as_deref().unwrap_or_default();
+        match op {
+            "add" => {
+                fits(path?, depth::of_value(value), &mut deepest)?;
+                add(document, path?, value.clone())?;
+            }
             "remove" => drop(remove(document, path?)?),
-            "replace" => replace(document, path?, value.clone())?,
+            "replace" => {
+                fits(path?, depth::of_value(value), &mut deepest)?;
+                replace(document, path?, value.clone())?;
+            }
             "test" => test(document, path?, value)?,
             "move" => {
+                let inwards = segments(path?).saturating_sub(segments(from?));
+                let known = match inwards {
+                    0 => 0,
+                    _ => *deepest.get_or_insert_with(|| depth::of_value(document)),
+                };
                 let value = remove(document, from?)?;
+                if known + inwards > depth::limit() {
+                    let depth = depth::measure(&value, &mut left).ok_or(DoesNotApply)?;
+                    fits(path?, depth, &mut deepest)?;
+                } else if inwards > 0 {
+                    deepest = Some(known + inwards);
+                }
                 add(document, path?, value)?;
             }
             "copy" => {
@@ -53,11 +82,25 @@ pub(crate) fn apply(operations: &[Operation], document: &mut Value) -> Result<()
                 if copied > COPY_LIMIT {
                     return Err(DoesNotApply);
                 }
+                fits(path?, depth::of_value(&value), &mut deepest)?;
                 add(document, path?, value)?;
             }
             _ => return Err(DoesNotApply),
         }
     }
+    Ok(())
+}
+
+/// How many levels into the document a pointer goes.
+fn segments(path: &str) -> usize {
+    path.bytes().filter(|byte| *byte == b'/').count()
+}
+
+/// Refuses to put something of this depth where it would be too deep for this thread.
+fn fits(path: &str, depth: usize, deepest: &mut Option<usize>) -> Result<(), DoesNotApply> {
+    let depth = segments(path) + depth;
+    depth::check(depth).map_err(|_| DoesNotApply)?;
+    *deepest = deepest.map(|deepest| deepest.max(depth));
     Ok(())
 }
 

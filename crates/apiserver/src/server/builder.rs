@@ -11,6 +11,7 @@ use super::Server;
 use crate::{
     admission::Accounts,
     auth::{Door, Guard, Modes, Policy, Signatures, User},
+    depth::DeepTables,
     limits,
     logs::Printed,
     media::Encoding,
@@ -135,6 +136,7 @@ impl Builder {
             allotting: parking_lot::Mutex::new(()),
             accounts: self.accounts,
             printed: Printed::default(),
+            deep: DeepTables::default(),
         });
         api.start(self.service);
         let door = Door::Trusted(Arc::new(User::administrator()));

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     auth::{self, Caller},
     body::Body,
-    limits,
+    depth, limits,
     media::{self, Encoding},
     openapi,
     patch::PatchKind,
@@ -138,82 +138,89 @@ impl Server {
             let caller = Some(caller.clone());
             Ok::<_, Status>(WriteOptions { caller, ..options })
         };
-        let answer = match verb {
-            Verb::Get if *target.subresource == *"log" => api.log(target, &query)?,
-            Verb::Get if !matches!(&*target.subresource, "" | "status" | "approval") => {
-                api.subresource(target, verb, &WriteOptions::default(), &Input::None)?
-            }
-            Verb::Get => api.get(target, &query).await?,
-            Verb::List => {
-                api.list(target, &ListOptions::of(&query, false)?, &selector()?)
-                    .await?
-            }
+        // What has to be waited for comes first.
+        let body = match verb {
+            Verb::Get | Verb::List | Verb::Watch => Bytes::new(),
+            _ => collect(body).await?,
+        };
+        let mut found = match verb {
             Verb::Watch => {
                 let options = ListOptions::of(&query, true)?;
                 let Ok(place) = api.watchers.clone().try_acquire_owned() else {
                     return Ok(too_many_requests());
                 };
-                Answer::Watch(Box::new(WatchStream::open(
-                    place,
-                    api.clone(),
-                    target,
-                    &options,
-                    selector()?,
-                    view,
-                )?))
+                let stream = WatchStream::open(place, api.clone(), target, &options, selector()?, view)?;
+                Some(Answer::Watch(Box::new(stream)))
             }
-            Verb::Create if target.subresource.is_empty() => {
-                let options = write_options("CreateOptions")?;
-                let encoding = Encoding::of_body(&parts.headers)?;
-                if auth::is_review(&target.resource) {
-                    api.review(target, &options, &collect(body).await?, encoding, caller)?
-                } else if subresources::is_binding(&target.resource) {
-                    api.bind_by_name(target, &options, &collect(body).await?, encoding)?
-                } else {
-                    api.create(target, &options, &collect(body).await?, encoding)?
-                }
+            Verb::Get if matches!(&*target.subresource, "" | "status" | "approval") => {
+                Some(api.get(target, &query).await?)
             }
-            Verb::Update if matches!(&*target.subresource, "" | "status" | "finalize" | "approval") => {
-                let options = write_options("UpdateOptions")?;
-                let encoding = Encoding::of_body(&parts.headers)?;
-                api.update(target, &options, &collect(body).await?, encoding)?
+            Verb::List => {
+                let options = ListOptions::of(&query, false)?;
+                Some(api.list(target, &options, &selector()?).await?)
             }
-            Verb::Patch if matches!(&*target.subresource, "" | "status" | "approval") => {
-                let options = write_options("PatchOptions")?;
-                let kind = PatchKind::of_body(&parts.headers, &target.resource)?;
-                api.patch(target, &options, &collect(body).await?, kind)?
-            }
-            Verb::Delete | Verb::DeleteCollection => {
-                let bytes = collect(body).await?;
-                let value = match &bytes[..] {
-                    [] => None,
-                    bytes => Some(media::decode_options(bytes, Encoding::of_body(&parts.headers)?)?),
-                };
-                let options = DeleteOptions::of(&query, value.as_ref())?;
-                if verb == Verb::Delete {
-                    api.delete(target, &options)?
-                } else {
-                    api.delete_collection(target, &options, &ListOptions::of(&query, false)?, &selector()?)?
-                }
-            }
-            Verb::Create | Verb::Update | Verb::Patch => {
-                let options = write_options(match verb {
-                    Verb::Create => "CreateOptions",
-                    Verb::Patch => "PatchOptions",
-                    _ => "UpdateOptions",
-                })?;
-                let input = if verb == Verb::Patch {
-                    Input::Patch(
-                        collect(body).await?,
-                        PatchKind::of_body(&parts.headers, &target.resource)?,
-                    )
-                } else {
-                    Input::Object(collect(body).await?, Encoding::of_body(&parts.headers)?)
-                };
-                api.subresource(target, verb, &options, &input)?
-            }
+            _ => None,
         };
-        api.respond(answer, target, wanted, view)
+        let answer = || {
+            Ok::<_, Status>(match verb {
+                Verb::Get if *target.subresource == *"log" => api.log(target, &query)?,
+                Verb::Get | Verb::List | Verb::Watch => {
+                    api.subresource(target, verb, &WriteOptions::default(), &Input::None)?
+                }
+                Verb::Create if target.subresource.is_empty() => {
+                    let options = write_options("CreateOptions")?;
+                    let encoding = Encoding::of_body(&parts.headers)?;
+                    if auth::is_review(&target.resource) {
+                        api.review(target, &options, &body, encoding, caller)?
+                    } else if subresources::is_binding(&target.resource) {
+                        api.bind_by_name(target, &options, &body, encoding)?
+                    } else {
+                        api.create(target, &options, &body, encoding)?
+                    }
+                }
+                Verb::Update if matches!(&*target.subresource, "" | "status" | "finalize" | "approval") => {
+                    let options = write_options("UpdateOptions")?;
+                    let encoding = Encoding::of_body(&parts.headers)?;
+                    api.update(target, &options, &body, encoding)?
+                }
+                Verb::Patch if matches!(&*target.subresource, "" | "status" | "approval") => {
+                    let options = write_options("PatchOptions")?;
+                    let kind = PatchKind::of_body(&parts.headers, &target.resource)?;
+                    api.patch(target, &options, &body, kind)?
+                }
+                Verb::Delete | Verb::DeleteCollection => {
+                    let value = match &body[..] {
+                        [] => None,
+                        bytes => Some(media::decode_options(bytes, Encoding::of_body(&parts.headers)?)?),
+                    };
+                    let options = DeleteOptions::of(&query, value.as_ref())?;
+                    if verb == Verb::Delete {
+                        api.delete(target, &options)?
+                    } else {
+                        let list = ListOptions::of(&query, false)?;
+                        api.delete_collection(target, &options, &list, &selector()?)?
+                    }
+                }
+                Verb::Create | Verb::Update | Verb::Patch => {
+                    let options = write_options(match verb {
+                        Verb::Create => "CreateOptions",
+                        Verb::Patch => "PatchOptions",
+                        _ => "UpdateOptions",
+                    })?;
+                    let input = if verb == Verb::Patch {
+                        let kind = PatchKind::of_body(&parts.headers, &target.resource)?;
+                        Input::Patch(body.clone(), kind)
+                    } else {
+                        Input::Object(body.clone(), Encoding::of_body(&parts.headers)?)
+                    };
+                    api.subresource(target, verb, &options, &input)?
+                }
+            })
+        };
+        depth::run(api.deep.has(&target.resource.table), || {
+            let answer = found.take().map_or_else(&answer, Ok)?;
+            api.respond(answer, target, wanted, view)
+        })
     }
 }
 

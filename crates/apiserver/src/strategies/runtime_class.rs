@@ -30,7 +30,7 @@ impl Api {
         let Some(class) = self.stored(("node.k8s.io", "runtimeclasses"), &Key::new("", &name)) else {
             return refuse(&format!("pod rejected: RuntimeClass {name:?} not found"));
         };
-        let class = class.object.decode().into_value();
+        let class = class.object.decode()?.into_value();
         let cost = &class["overhead"]["podFixed"];
         if overhead && !cost.is_null() && spec["overhead"] != *cost {
             return refuse("pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead");

@@ -20,7 +20,7 @@ impl Api {
         request.check_name(eviction, "Eviction")?;
         let mut deletion = DeleteOptions::of(&Query::default(), eviction.get("deleteOptions"))?;
         deletion.dry_run |= options.dry_run;
-        let pod = self.current(target)?.object.decode();
+        let pod = self.current(target)?.object.decode()?;
         if !ignores_budgets(&pod) {
             self.ask_budgets(target, &pod, deletion.dry_run)?;
         }
@@ -74,7 +74,7 @@ impl Api {
         let snapshot = self.snapshot(&budgets, None)?;
         let mut covering = snapshot
             .range(Some(&target.namespace), None)
-            .map(|entry| entry.object.decode())
+            .filter_map(|entry| entry.object.decode().ok())
             .filter(covers);
         let Some(budget) = covering.next() else {
             return Ok(());

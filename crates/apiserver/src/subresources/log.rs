@@ -18,7 +18,7 @@ impl Api {
     pub(crate) fn log(&self, target: &Target, query: &Query) -> Result<Answer, Status> {
         check(query, &target.name)?;
         let wanted = self.wanted(query)?;
-        let pod = self.current(target)?.object.decode();
+        let pod = self.current(target)?.object.decode()?;
         let spec = pod.fields().get("spec").unwrap_or(&Value::Null);
         let names = |list: &str| -> Vec<String> {
             let containers = spec[list].as_array().into_iter().flatten();

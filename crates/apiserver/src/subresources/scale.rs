@@ -47,7 +47,7 @@ impl ScalePaths {
 
 impl Api {
     pub(super) fn get_scale(&self, target: &Target) -> Result<Answer, Status> {
-        let object = self.current(target)?.object.decode();
+        let object = self.current(target)?.object.decode()?;
         let resource = &target.resource;
         if resource.custom {
             check_paths(&object, resource)?;

@@ -44,7 +44,7 @@ impl Api {
         let spec = &wanted["spec"];
         let seconds = spec["expirationSeconds"].as_i64().unwrap_or(DEFAULT_SECONDS);
         check_seconds(seconds)?;
-        let account = self.current(target)?.object.decode();
+        let account = self.current(target)?.object.decode()?;
         if !said("uid").is_empty() && said("uid") != account.meta("uid") {
             return Err(Status::token_conflict(
                 &target.name,
@@ -129,7 +129,7 @@ impl Api {
         let object = entry
             .ok_or_else(|| Status::not_found(resource, name))?
             .object
-            .decode();
+            .decode()?;
         if kind == "Pod" && *object.text_at("spec.serviceAccountName") != *target.name {
             return Err(Status::bad_request(format!(
                 "cannot bind token for serviceaccount {:?} to pod running with different serviceaccount name.",
@@ -149,10 +149,8 @@ impl Api {
         if kind == "Pod" && !node.is_empty() {
             let nodes = catalogue.find("", "v1", "nodes").expect("built in");
             let known = self.storage.get(&nodes.table, &Key::new("", &node));
-            about["node"] = known.map_or_else(
-                || json!({"name": node}),
-                |entry| reference(&entry.object.decode()),
-            );
+            let known = known.map(|entry| entry.object.decode()).transpose()?;
+            about["node"] = known.as_ref().map_or_else(|| json!({"name": node}), reference);
         }
         Ok(())
     }

@@ -46,7 +46,10 @@ impl Api {
         let kinds = Kinds::new(self, resource, &target.subresource);
         for _ in 0..RACES {
             let entry = self.current(target).ok();
-            let old = entry.as_ref().map(|entry| versions::shown(entry, resource));
+            let old = entry
+                .as_ref()
+                .map(|entry| versions::shown(entry, resource))
+                .transpose()?;
             check_kind(&config, &resource.api_version(), &resource.kind)?;
             let now = self.world.now_text();
             if let (Some(entry), Some(old)) = (&entry, &old)

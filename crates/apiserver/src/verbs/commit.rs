@@ -38,7 +38,7 @@ impl Api {
         let resource = &target.resource;
         for _ in 0..RACES {
             let entry = self.current(target)?;
-            let old = entry.object.decode();
+            let old = entry.object.decode()?;
             let mut object = old.clone();
             change(&mut object)?;
             let counts = generation == Generation::Counts && resource.strategy.generation;
@@ -72,7 +72,7 @@ impl Api {
     pub(crate) fn after_removal(&self, resource: &Resource, entry: &Entry) {
         self.after(resource, entry);
         if subresources::has_log(resource) && !self.printed.is_empty() {
-            self.printed.forget(entry.object.decode().meta("uid"));
+            self.printed.forget(&entry.object.uid());
         }
         if resource.custom {
             // It may have been the last that a dying definition waited for.
@@ -92,8 +92,11 @@ impl Api {
         versions::to_stored(resource, object);
         // What goes is shown as it was stored, at whatever version that was.
         let removed = resource.custom && change == Change::Remove;
-        if removed && let Some(stored) = self.storage.get(&resource.table, &key) {
-            *object = stored.object.decode();
+        if removed
+            && let Some(stored) = self.storage.get(&resource.table, &key)
+            && let Ok(stored) = stored.object.decode()
+        {
+            *object = stored;
         }
         let form = if removed {
             None
@@ -103,7 +106,12 @@ impl Api {
         let (selectable, shape) = form.unwrap_or((&resource.selectable, 0));
         // All writers wait for each other inside: nothing is encoded there that can be before.
         let guess = Revision(self.storage.revision().0 + 1);
-        let mut draft = Some(object.draft(guess, selectable));
+        let draft = object.draft(guess, selectable);
+        if draft.is_deep() {
+            // Before anybody can read it.
+            self.deep.add(&resource.table);
+        }
+        let mut draft = Some(draft);
         let committed = self.storage.commit(
             &resource.table,
             &key,

@@ -91,7 +91,7 @@ impl Api {
                 let why = "resourceVersion should not be set on objects to be created";
                 return Err(Status::unexplained(why));
             }
-            limits::check_size(&object)?;
+            limits::check_stored(resource, &object)?;
             match self.commit(resource, &mut object, Expect::Absent, Change::Put) {
                 Ok(entry) => {
                     self.after(resource, &entry);

@@ -44,7 +44,7 @@ impl Api {
             }
             Outcome::Gone(removed) => {
                 self.after_removal(resource, &removed);
-                let uid = removed.object.decode().meta("uid").to_owned();
+                let uid = removed.object.uid();
                 let json = success(resource, &target.name, &uid).to_string().into();
                 Ok(Answer::Object {
                     code: 200,
@@ -103,7 +103,7 @@ impl Api {
         entry: &Arc<Entry>,
         options: &DeleteOptions,
     ) -> Result<Option<Outcome>, Status> {
-        let old = entry.object.decode();
+        let old = entry.object.decode()?;
         check_preconditions(resource, entry, &old, options)?;
         let mut object = old.clone();
         let default = resource.strategy.orphans.then_some(Propagation::Orphan);

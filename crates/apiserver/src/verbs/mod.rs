@@ -37,6 +37,7 @@ use crate::{
     admission::Accounts,
     auth::Guard,
     crd,
+    depth::DeepTables,
     logs::Printed,
     registry::{Registry, Resource},
     request::Target,
@@ -66,6 +67,8 @@ pub(crate) struct Api {
     pub(crate) accounts: Accounts,
     /// What pods have printed.
     pub(crate) printed: Printed,
+    /// Which requests are known to need a large stack.
+    pub(crate) deep: DeepTables,
 }
 
 /// What a verb answers with.
@@ -117,8 +120,9 @@ impl Api {
 
 /// An object's bytes with the kind and version of the resource that was asked for.
 pub(crate) fn rendered(entry: &Entry, resource: &Resource) -> Bytes {
-    if versions::is_view(resource) {
-        let mut object = versions::shown(entry, resource);
+    if versions::is_view(resource)
+        && let Ok(mut object) = versions::shown(entry, resource)
+    {
         return object.encode(entry.revision, &[]).json().clone();
     }
     let head = head(resource);

@@ -80,7 +80,7 @@ impl Api {
             let entry = self.current(target)?;
             check_current(&said, &entry, target)?;
             let uid = object.meta("uid");
-            let old = versions::shown(&entry, resource);
+            let old = versions::shown(&entry, resource)?;
             if !uid.is_empty() && uid != old.meta("uid") {
                 return Err(uid_mismatch(resource, &old, uid, old.meta("uid")));
             }
@@ -107,7 +107,7 @@ impl Api {
         let schema = resource.schema.as_ref().map(Schema::view);
         for _ in 0..RACES {
             let entry = self.current(target)?;
-            let old = versions::shown(&entry, resource);
+            let old = versions::shown(&entry, resource)?;
             // Few patches are about who owns what.
             let mut value = if patch.sees_managed_fields() {
                 old.clone().into_value()
@@ -229,7 +229,7 @@ impl Api {
                 },
             );
         }
-        limits::check_size(&object)?;
+        limits::check_stored(resource, &object)?;
         object.keep_meta("resourceVersion", old);
         object
             .fields_mut()
@@ -264,7 +264,8 @@ impl Api {
             || stored.is_some_and(|stored| {
                 let mut object = object.clone();
                 crd::to_stored(resource, &mut object);
-                stored.revision == seen.revision && object == stored.object.decode()
+                stored.revision == seen.revision
+                    && stored.object.decode().is_ok_and(|stored| stored == object)
             })
     }
 }

@@ -13,7 +13,7 @@ use tokio::{
 
 use super::{ListOptions, options::At, rendered};
 use crate::{
-    crd,
+    crd, depth, json,
     request::Target,
     selector::Selector,
     server::Shared,
@@ -187,7 +187,11 @@ impl WatchStream {
             match self.backlog.pop_front() {
                 Some(Item::Notice(frame)) => return Some(frame),
                 Some(Item::Change(kind, entry)) => {
-                    let object = self.rendered(&entry);
+                    let object = if entry.object.is_deep() {
+                        depth::with_room(|| self.rendered(&entry))
+                    } else {
+                        self.rendered(&entry)
+                    };
                     self.ready.extend([object, Bytes::from_static(CLOSING)]);
                     return Some(kind.opening());
                 }
@@ -229,8 +233,10 @@ impl WatchStream {
         if self.view == View::Object {
             return json;
         }
-        let object = serde_json::from_slice(&json).expect("encoded by this server");
         let first = !std::mem::replace(&mut self.columns_sent, true);
+        let object = json::parse_bytes(&json).unwrap_or_else(|error| {
+            Status::internal(format!("a stored object cannot be read: {error}")).to_value()
+        });
         self.view
             .one(&self.target.resource, &object, self.api.world.now(), first)
             .to_string()
@@ -264,8 +270,17 @@ impl WatchStream {
             (true, false) if event.deleted => (Kind::Deleted, current),
             // It left the selection: gone for this watcher, with its last matching state under the new revision.
             (true, false) => {
-                let mut last = previous?.object.decode();
-                let object = last.encode(event.revision, &self.target.resource.selectable);
+                let previous = previous?;
+                let encode = || {
+                    let last = previous.object.decode();
+                    last.map(|mut last| last.encode(event.revision, &self.target.resource.selectable))
+                };
+                let object = if previous.object.is_deep() {
+                    depth::with_room(encode)
+                } else {
+                    encode()
+                };
+                let object = object.ok()?;
                 let (key, revision) = (event.entry.key.clone(), event.revision);
                 (
                     Kind::Deleted,

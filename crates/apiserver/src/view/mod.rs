@@ -220,7 +220,7 @@ impl View {
         if self == Self::Object {
             return Ok(json);
         }
-        let value: Value = serde_json::from_slice(&json).map_err(|e| Status::internal(e.to_string()))?;
+        let value: Value = crate::json::parse_bytes(&json).map_err(|e| Status::internal(e.to_string()))?;
         if value["kind"] != *resource.kind {
             return Ok(json);
         }

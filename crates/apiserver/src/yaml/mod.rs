@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A YAML text of a few kilobytes can stand for any amount of data (an alias repeats what its anchor holds). What a body
-//! becomes may be ten times as large as the body, and no deeper than anything that could be stored.
+//! becomes may be ten times as large as the body, and no deeper than any other document ([`crate::depth`]).
 
 mod problem;
 mod words;
@@ -19,14 +19,13 @@ use serde_json::{Map, Value};
 
 pub(crate) use write::{item, to_text};
 
+use crate::depth;
+
 /// How much a body may become, in nodes and bytes of text, for each of its own bytes.
 const GROWTH: usize = 10;
 
 /// What any body may become, however small it is.
 const LEAST: usize = 64 * 1024;
-
-/// How deep a body may nest, as for JSON.
-const DEPTH: usize = 128;
 
 /// The first document of a body, and where it has a key twice; or why it is none.
 pub(crate) fn read(body: &[u8]) -> Result<(Value, Vec<String>), String> {
@@ -34,8 +33,9 @@ pub(crate) fn read(body: &[u8]) -> Result<(Value, Vec<String>), String> {
     let mut options = Options::default();
     options.set_emit_comments(false);
     options.emit_unresolved_aliases = true;
-    options.flow_nesting_limit = DEPTH;
-    options.block_nesting_limit = DEPTH;
+    // The parser does not recurse; the tree that is built from its events is checked.
+    options.flow_nesting_limit = depth::MAX + 1;
+    options.block_nesting_limit = depth::MAX + 1;
     let mut tree = Tree {
         events: Parser::new_from_str_with_options(text, options),
         text,
@@ -76,7 +76,7 @@ impl<'a> Tree<'a> {
                 (Event::StreamStart | Event::DocumentStart(..), _) => {}
                 (Event::StreamEnd, _) => return Ok(Value::Null),
                 (event, span) => {
-                    let value = self.node(event, span, DEPTH)?;
+                    let value = self.node(event, span, 0)?;
                     // What comes after the first document is not read, but the document must end well.
                     self.next()?;
                     return Ok(value);
@@ -93,6 +93,12 @@ impl<'a> Tree<'a> {
         }
     }
 
+    /// Passes a depth, if a document may have it.
+    fn within(&self, depth: usize) -> Result<usize, String> {
+        let refuse = |_| format!("yaml: exceeded max depth of {}", depth::MAX);
+        depth::check(depth).map(|()| depth).map_err(refuse)
+    }
+
     fn spend(&mut self, cost: usize) -> Result<(), String> {
         let left = self.budget.checked_sub(cost);
         self.budget = left.ok_or("yaml: document contains excessive aliasing")?;
@@ -101,9 +107,10 @@ impl<'a> Tree<'a> {
 
     /// The value that begins with an event.
     fn node(&mut self, event: Event<'a>, span: Span, depth: usize) -> Result<Value, String> {
-        let depth = depth
-            .checked_sub(1)
-            .ok_or_else(|| format!("yaml: exceeded max depth of {DEPTH}"))?;
+        let depth = match event {
+            Event::SequenceStart(..) | Event::MappingStart(..) => self.within(depth + 1)?,
+            _ => depth,
+        };
         self.spend(1)?;
         let (anchor, value) = match event {
             Event::Scalar(text, style, anchor, tag) => {
@@ -135,6 +142,7 @@ impl<'a> Tree<'a> {
                     .ok_or_else(|| format!("yaml: anchor '{name}' value contains itself"))?;
                 let value = value.clone();
                 self.spend(size(&value))?;
+                self.within(depth + depth::of_value(&value))?;
                 (0, value)
             }
             Event::UnresolvedAlias(name) => return Err(format!("yaml: unknown anchor '{name}' referenced")),
@@ -198,7 +206,10 @@ impl<'a> Tree<'a> {
     ) -> Result<(Map<String, Value>, Lines), String> {
         const WRONG: &str = "yaml: map merge requires map or sequence of maps as the value";
         match event {
-            Event::MappingStart(_, 0, _) => self.mapping(depth),
+            Event::MappingStart(_, 0, _) => {
+                let depth = self.within(depth + 1)?;
+                self.mapping(depth)
+            }
             Event::Alias(id) => {
                 let lines = self.lines.get(&id).cloned().unwrap_or_default();
                 match self.node(event, span, depth)? {

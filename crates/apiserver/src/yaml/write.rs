@@ -18,6 +18,10 @@ pub(crate) fn item(value: &Value, text: &mut String) {
     entry(value, 0, text);
 }
 
+/// How far a line is indented before what it holds is written as JSON, which is YAML too: indenting 10,000 levels takes
+/// a hundred megabytes.
+const MARGIN: usize = 200;
+
 /// The lines of a map or of a list, neither of them empty.
 fn block(value: &Value, indent: usize, text: &mut String) {
     match value {
@@ -30,6 +34,10 @@ fn block(value: &Value, indent: usize, text: &mut String) {
                 string(key, text);
                 text.push(':');
                 match value {
+                    _ if indent > MARGIN => {
+                        text.push(' ');
+                        inline(value, indent, text);
+                    }
                     Value::Object(inner) if !inner.is_empty() => {
                         text.push('\n');
                         block(value, indent + 2, text);
@@ -63,6 +71,9 @@ fn entry(value: &Value, indent: usize, text: &mut String) {
 /// A value that begins where the text ends.
 fn inline(value: &Value, indent: usize, text: &mut String) {
     match value {
+        Value::Object(_) | Value::Array(_) if indent > MARGIN => {
+            let _ = writeln!(text, "{value}");
+        }
         Value::Object(fields) if !fields.is_empty() => block(value, indent, text),
         Value::Array(items) if !items.is_empty() => block(value, indent, text),
         other => {

@@ -2,4 +2,5 @@
 
 #[path = "../asking/mod.rs"]
 mod asking;
+mod depth;
 mod keys;
