@@ -13,8 +13,8 @@ const SCANNED: [&str; 3] = [
     "block sequence entries are not allowed in this context",
 ];
 
-/// How many brackets may be open at once in a text that libyaml is asked about: its work grows with the square of them.
-const BRACKETS: usize = 1_000;
+/// How many brackets may be open at once in a text that libyaml is asked about: its work grows with the length of the text times them.
+const BRACKETS: usize = 100;
 
 /// A body as text.
 pub(super) fn as_text(body: &[u8]) -> Result<&str, String> {
