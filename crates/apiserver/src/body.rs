@@ -3,6 +3,7 @@
 use std::{
     collections::VecDeque,
     convert::Infallible,
+    panic::AssertUnwindSafe,
     pin::Pin,
     task::{Context, Poll},
 };
@@ -33,6 +34,18 @@ impl Pieces {
     fn next(&mut self) -> Option<Bytes> {
         let ready = self.ready.pop_front();
         ready.or_else(|| self.list.as_mut()?.next_piece())
+    }
+}
+
+impl Inner {
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        Poll::Ready(match self {
+            Self::Whole(bytes) if bytes.is_empty() => None,
+            Self::Whole(bytes) => Some(std::mem::take(bytes)),
+            Self::List(pieces) => pieces.next(),
+            Self::Packed(packer, pieces) => packer.next_piece(|| pieces.next()),
+            Self::Stream(frames) => return frames.as_mut().poll_next(context),
+        })
     }
 }
 
@@ -94,17 +107,15 @@ impl http_body::Body for Body {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let next = match &mut self.0 {
-            Inner::Whole(bytes) if bytes.is_empty() => None,
-            Inner::Whole(bytes) => Some(std::mem::take(bytes)),
-            Inner::List(pieces) => pieces.next(),
-            Inner::Packed(packer, pieces) => packer.next_piece(|| pieces.next()),
-            Inner::Stream(frames) => match frames.as_mut().poll_next(context) {
-                Poll::Ready(frame) => frame,
-                Poll::Pending => return Poll::Pending,
-            },
-        };
-        Poll::Ready(next.map(|bytes| Ok(Frame::data(bytes))))
+        // Inside the process it is the client's task that polls: a defect here must not take it along. What was sent
+        // breaks off, as if the connection had.
+        let next = std::panic::catch_unwind(AssertUnwindSafe(|| self.0.poll_next(context)));
+        let next = next.unwrap_or_else(|_| {
+            tracing::error!("an answer panicked and breaks off");
+            self.0 = Inner::Whole(Bytes::new());
+            Poll::Ready(None)
+        });
+        next.map(|next| next.map(|bytes| Ok(Frame::data(bytes))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -115,6 +126,30 @@ impl http_body::Body for Body {
         match &self.0 {
             Inner::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
             _ => SizeHint::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn panic_ends_the_answer_and_not_its_reader() {
+        let pieces = futures::stream::iter([0, 1, 2]).map(|number| {
+            assert_ne!(number, 1, "a defect");
+            Bytes::from_static(b"piece")
+        });
+        let mut body = Body::stream(pieces.boxed());
+        let first = body.frame().await.and_then(Result::ok);
+        assert_eq!(
+            first.and_then(|frame| frame.into_data().ok()),
+            Some(Bytes::from_static(b"piece"))
+        );
+        for _ in 0..2 {
+            assert!(body.frame().await.is_none());
         }
     }
 }

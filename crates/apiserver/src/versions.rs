@@ -282,7 +282,7 @@ mod tests {
             revision: Revision(1),
             object: stored.clone().encode(Revision(1), &[]),
         };
-        let mut shown = shown(&entry, resource);
+        let mut shown = shown(&entry, resource).expect("readable");
         shown.metadata_mut().remove("resourceVersion");
         (stored.into_value(), shown.into_value())
     }

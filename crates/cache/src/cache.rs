@@ -2,16 +2,19 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
+    panic::AssertUnwindSafe,
     sync::Arc,
     time::Duration,
 };
 
+use futures::FutureExt;
 use kube::Client;
 use parking_lot::Mutex;
 use tokio::{sync::watch, task::JoinHandle, time::timeout};
 
 use crate::{
-    core::Core,
+    backoff::Backoff,
+    core::{Core, Trouble},
     driver,
     entry::Decode,
     fresh::keep_packed,
@@ -149,7 +152,7 @@ impl<V: Send + Sync + 'static> Cache<V> {
         let tasks = std::mem::take(&mut *self.shared.tasks.lock());
         for mut task in tasks.into_values() {
             task.0.abort();
-            // It was aborted, or has panicked and said so.
+            // It was aborted.
             let _ = (&mut task.0).await;
         }
         self.shared.core.end();
@@ -262,19 +265,13 @@ impl Shared {
     }
 
     fn follow(&self, scope: &Scope) -> Task {
-        let ending = Ending(Arc::clone(&self.core));
+        let core = Arc::clone(&self.core);
         let (client, target, scope) = (self.client.clone(), self.target.clone(), Arc::clone(scope));
         let mut closing = self.closing.as_ref().map(watch::Sender::subscribe);
         Task(tokio::spawn(async move {
-            let protocol = ListWatch::new(fastrand::Rng::new(), tokio::time::Instant::now().into_std());
-            let protocol = if ending.0.streaming {
-                protocol
-            } else {
-                protocol.listing()
-            };
             tokio::select! {
-                () = driver::run(client, target, scope, Arc::clone(&ending.0), protocol) => {}
-                () = asked_to_close(closing.as_mut()) => ending.0.end(),
+                () = drive(client, target, scope, Arc::clone(&core)) => {}
+                () = asked_to_close(closing.as_mut()) => core.end(),
             }
         }))
     }
@@ -326,13 +323,29 @@ async fn asked_to_close(closing: Option<&mut watch::Receiver<bool>>) {
     std::future::pending::<()>().await;
 }
 
-/// Ends the cache if a driver's task is gone by itself, which is a defect; an aborted one was asked to.
-struct Ending(Arc<Core>);
-
-impl Drop for Ending {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.end();
+/// Follows a scope for as long as it is polled. A driver that panics is replaced by a new one, which lists again: until
+/// then the cache shows what it has, as it does when the server cannot be reached.
+async fn drive(client: Client, target: Target, scope: Scope, core: Arc<Core>) {
+    let mut backoff = Backoff::new(fastrand::Rng::new());
+    loop {
+        let now = tokio::time::Instant::now().into_std();
+        let protocol = ListWatch::new(fastrand::Rng::new(), now);
+        let protocol = if core.streaming {
+            protocol
+        } else {
+            protocol.listing()
+        };
+        let driver = driver::run(
+            client.clone(),
+            target.clone(),
+            Arc::clone(&scope),
+            Arc::clone(&core),
+            protocol,
+        );
+        if let Err(panic) = AssertUnwindSafe(driver).catch_unwind().await {
+            core.trouble(&scope, Trouble::Panic(&*panic));
         }
+        let delay = backoff.next(tokio::time::Instant::now().into_std());
+        tokio::time::sleep(delay).await;
     }
 }

@@ -1,6 +1,6 @@
 //! What the drivers' tasks and the users of a cache have in common: the store, what fills it, and how well that goes.
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{any::Any, collections::BTreeMap, fmt, sync::Arc};
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -71,6 +71,8 @@ pub(crate) enum Trouble<'a> {
     List(&'a Failure),
     Watch(&'a Failure),
     Object(&'a Broken),
+    /// What a driver's panic carried.
+    Panic(&'a (dyn Any + Send)),
 }
 
 impl Core {
@@ -171,6 +173,7 @@ impl Core {
             }
             Trouble::List(failure) => format!("cannot list: {}", failure.message),
             Trouble::Watch(failure) => format!("cannot watch: {}", failure.message),
+            Trouble::Panic(panic) => format!("its driver panicked and starts again: {}", said_by(panic)),
         };
         self.stats.failure();
         let kind = &self.kind;
@@ -188,6 +191,13 @@ impl Core {
             self.reach(scope, |reached| reached.trouble = Some(text));
         }
     }
+}
+
+/// The message of a panic.
+fn said_by(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("it does not say why")
 }
 
 impl fmt::Debug for Core {

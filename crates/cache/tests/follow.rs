@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{ResourceExt, core::Expression};
-use model::{CONFIG_MAPS, On, Server, config_map, key};
+use model::{CONFIG_MAPS, On, PANIC, Server, config_map, key};
 use windlass_cache::{Cache, Caches, Change, Lister, Query, Selection, Settings, SyncError};
 
 const SOON: Duration = Duration::from_secs(5);
@@ -479,4 +479,29 @@ async fn closing_ends_watches_and_whoever_waits_on_them() {
     let cache = start(&server);
     settle().await;
     cache.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn driver_that_panics_starts_again_and_says_so() {
+    let server = server();
+    server.fail(On::List, PANIC);
+    let cache = start(&server);
+    let waiting = cache.synced(Duration::from_millis(100)).await;
+    let error = waiting.err().map(|error| error.to_string()).unwrap_or_default();
+    assert!(
+        error.contains("its driver panicked and starts again: a layer of the client panicked"),
+        "{error}"
+    );
+    let lister = cache.synced(EVENTUALLY).await.expect("the next driver is well");
+    let mut changes = lister.subscribe();
+    settle().await;
+
+    server.fail(On::Watch, PANIC);
+    server.end_watches();
+    settle().await;
+    server.put(CONFIG_MAPS, config_map("a", "1"));
+    let change = tokio::time::timeout(EVENTUALLY, changes.next()).await;
+    let change = change.expect("the next driver tells").expect("the cache goes on");
+    assert_eq!(change.key(), &key("a"));
+    assert_eq!(lister.len(), 1);
 }

@@ -23,6 +23,9 @@ type Answer = Response<Either<Full<Bytes>, StreamBody<Frames>>>;
 /// Where `ConfigMap`s of all namespaces are.
 pub(crate) const CONFIG_MAPS: &str = "/api/v1/configmaps";
 
+/// The status for which the client itself panics instead of giving an answer.
+pub(crate) const PANIC: u16 = 599;
+
 /// Which requests a failure is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum On {
@@ -77,6 +80,7 @@ impl Server {
             async move {
                 // A server that hangs never answers.
                 match answer {
+                    Some(answer) if answer.status() == PANIC => panic!("a layer of the client panicked"),
                     Some(answer) => Ok::<_, Infallible>(answer),
                     None => std::future::pending().await,
                 }

@@ -34,9 +34,6 @@ use crate::alive::settings::Settings;
 
 /// Adds the scheduler, the node controllers and the kubelets of the machines.
 pub(crate) fn add(manager: Manager, settings: &Settings, machines: &Machines, logs: &Logs) -> Manager {
-    for number in 1..=settings.nodes {
-        machines.add(NodeSpec::new(format!("node-{number}")));
-    }
     let manager = lifecycle::add(manager, settings);
     let manager = schedule::add(manager, settings, machines);
     let pulse = heartbeat::Pulse::start();
