@@ -102,6 +102,58 @@ pub(crate) async fn custom_objects_own_and_are_owned(ctx: Context) -> Result<()>
     Ok(())
 }
 
+/// No Rust client reads a whole object that nests so deep, and the controllers must not have to.
+pub(crate) async fn deeply_nested_objects_are_collected_and_leave_with_their_namespace(
+    ctx: Context,
+) -> Result<()> {
+    const DEPTH: usize = 9_000;
+    let foos = Foos::install(&ctx).await?;
+    let api = config_maps(&ctx);
+    let url = |namespace: &str| format!("/apis/{}/namespaces/{namespace}/foos", foos.api_version);
+    let create_deep = async |namespace: &str, owners: &[serde_json::Value]| {
+        let deep = format!("{}1{}", "{\"a\":".repeat(DEPTH), "}".repeat(DEPTH));
+        let foo = json!({
+            "apiVersion": foos.api_version, "kind": "Foo", "spec": "DEEP",
+            "metadata": {"name": "deep", "ownerReferences": owners},
+        });
+        let body = foo.to_string().replace("\"DEEP\"", &deep);
+        let request = http::Request::post(url(namespace)).body(body.into_bytes())?;
+        ctx.client()
+            .request_text(request)
+            .await
+            .map_err(anyhow::Error::from)
+    };
+    // Its managed fields are as deep, so that kube's types cannot even read its metadata.
+    let is_gone = async |path: String| {
+        let request = http::Request::get(path).body(Vec::new())?;
+        match ctx.client().request_text(request).await {
+            Ok(_) => Ok(None),
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(Some(())),
+            Err(error) => Err(anyhow::Error::from(error)),
+        }
+    };
+
+    let parent = config_map(&api, "parent", &[]).await?;
+    create_deep(ctx.namespace(), &[owner(&parent)]).await?;
+    foos.create("shallow", &[owner(&parent)]).await?;
+    let deep = format!("{}/deep", url(ctx.namespace()));
+    assert_eq!(is_gone(deep.clone()).await?, None);
+    api.delete("parent", &DeleteParams::background()).await?;
+    let shallow = format!("{}/shallow", url(ctx.namespace()));
+    for path in [deep, shallow] {
+        eventually("the collection", async || is_gone(path.clone()).await).await?;
+    }
+
+    let namespaces = Api::<DynamicObject>::all_with(ctx.client(), &resource("", "v1", "Namespace"));
+    let other = format!("{}-deep", ctx.namespace());
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": other}});
+    create(&namespaces, namespace).await?;
+    create_deep(&other, &[]).await?;
+    namespaces.delete(&other, &DeleteParams::default()).await?;
+    let path = format!("/api/v1/namespaces/{other}");
+    eventually("the end of the namespace", async || is_gone(path.clone()).await).await
+}
+
 pub(crate) async fn a_kind_that_goes_takes_its_objects_children_with_it(ctx: Context) -> Result<()> {
     let foos = Foos::install(&ctx).await?;
     let api = config_maps(&ctx);

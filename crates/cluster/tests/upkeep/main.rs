@@ -31,6 +31,7 @@ fn main() -> ExitCode {
         collector::an_object_outside_namespaces_keeps_its_impossible_owner,
         collector::an_owner_of_an_unknown_kind_is_waited_for,
         kinds::custom_objects_own_and_are_owned,
+        kinds::deeply_nested_objects_are_collected_and_leave_with_their_namespace,
         kinds::a_kind_that_goes_takes_its_objects_children_with_it,
         kinds::a_kind_that_moves_to_another_version_is_followed,
         namespaces::an_empty_namespace_goes,

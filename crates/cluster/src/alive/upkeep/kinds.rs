@@ -6,10 +6,12 @@ use std::{
 };
 
 use kube::{
-    Api, Client,
+    Client, Resource,
     core::{ApiResource, DynamicObject},
     discovery::{ApiCapabilities, Discovery, Scope, verbs},
 };
+
+use super::objects::Objects;
 
 /// A kind that the server serves, in one version.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,11 +50,9 @@ impl Kind {
     }
 
     /// Its objects in this namespace, if it has namespaces.
-    pub(super) fn api(&self, client: &Client, namespace: Option<&str>) -> Api<DynamicObject> {
-        match namespace.filter(|_| self.namespaced) {
-            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &self.resource),
-            None => Api::all_with(client.clone(), &self.resource),
-        }
+    pub(super) fn objects(&self, client: &Client, namespace: Option<&str>) -> Objects {
+        let namespace = namespace.filter(|_| self.namespaced);
+        Objects::new(client, DynamicObject::url_path(&self.resource, namespace))
     }
 }
 

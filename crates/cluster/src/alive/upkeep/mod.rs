@@ -13,6 +13,7 @@ mod collector;
 mod expiry;
 mod kinds;
 mod namespaces;
+mod objects;
 mod provisions;
 
 use windlass_runtime::Manager;

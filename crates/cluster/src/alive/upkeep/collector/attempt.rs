@@ -5,15 +5,14 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
 };
 use kube::{
-    Api, Error,
+    Error,
     api::{DeleteParams, Patch, PatchParams, Preconditions, PropagationPolicy},
-    core::{DynamicObject, PartialObjectMeta},
 };
 use serde_json::{Value, json};
 use windlass_cache::Uid;
 
 use super::{
-    super::{FIELD_MANAGER, kinds::Kind},
+    super::{FIELD_MANAGER, kinds::Kind, objects::Objects},
     Collector,
     graph::{FOREGROUND, Fate, Node, ORPHAN},
 };
@@ -73,14 +72,14 @@ impl Collector {
         }
     }
 
-    fn api(&self, node: &Node) -> Api<DynamicObject> {
-        node.kind.api(&self.client, node.key().namespace())
+    fn objects(&self, node: &Node) -> Objects {
+        node.kind.objects(&self.client, node.key().namespace())
     }
 
     /// The object as the server has it; `None` if it is gone.
     async fn live(&self, uid: Uid, node: &Node) -> Result<Option<ObjectMeta>, Error> {
-        let found = self.api(node).get_metadata_opt(node.key().name()).await?;
-        Ok(found.map(|found| found.metadata).filter(|meta| is_uid(meta, uid)))
+        let found = self.objects(node).get(node.key().name()).await?;
+        Ok(found.filter(|meta| is_uid(meta, uid)))
     }
 
     async fn judge(&self, uid: Uid, node: &Node, live: &ObjectMeta) -> Result<Attempt, Error> {
@@ -162,11 +161,8 @@ impl Collector {
         if kind.namespaced && namespace.is_none() {
             return Ok(Owner::Impossible);
         }
-        let found = kind
-            .api(&self.client, namespace)
-            .get_metadata_opt(&reference.name)
-            .await?;
-        Ok(match found.map(|found| found.metadata) {
+        let found = kind.objects(&self.client, namespace).get(&reference.name).await?;
+        Ok(match found {
             Some(meta) if is_uid(&meta, Uid::from(&*reference.uid)) => Owner::There(Box::new(meta)),
             _ => Owner::Absent,
         })
@@ -283,15 +279,12 @@ impl Collector {
         strategic: Value,
         change: impl Fn(&mut Vec<OwnerReference>),
     ) -> Result<(), Error> {
-        let (api, name) = (self.api(node), node.key().name());
-        match api
-            .patch_metadata(name, &params(), &Patch::Strategic(strategic))
-            .await
-        {
+        let (objects, name) = (self.objects(node), node.key().name());
+        match objects.patch(name, &params(), &Patch::Strategic(strategic)).await {
             Err(Error::Api(status)) if status.code == 415 => {}
-            other => return other.map(drop),
+            other => return other,
         }
-        let Some(PartialObjectMeta { metadata, .. }) = api.get_metadata_opt(name).await? else {
+        let Some(metadata) = objects.get(name).await? else {
             return Ok(());
         };
         let mut references = metadata.owner_references.unwrap_or_default();
@@ -302,13 +295,11 @@ impl Collector {
             "resourceVersion": metadata.resource_version,
             "ownerReferences": references,
         }});
-        api.patch_metadata(name, &params(), &Patch::Merge(patch))
-            .await
-            .map(drop)
+        objects.patch(name, &params(), &Patch::Merge(patch)).await
     }
 
     async fn remove_finalizer(&self, uid: Uid, node: &Node, finalizer: &str) -> Result<(), Error> {
-        let (api, name) = (self.api(node), node.key().name());
+        let (objects, name) = (self.objects(node), node.key().name());
         let mut tries = 0;
         loop {
             let Some(live) = self.live(uid, node).await?.filter(|live| has(live, finalizer)) else {
@@ -321,17 +312,17 @@ impl Collector {
                 "finalizers": (!kept.is_empty()).then_some(kept),
             }});
             tries += 1;
-            match api.patch_metadata(name, &params(), &Patch::Merge(patch)).await {
+            match objects.patch(name, &params(), &Patch::Merge(patch)).await {
                 Err(Error::Api(status)) if status.is_conflict() && tries < CONFLICTS => {}
                 Err(Error::Api(status)) if status.is_not_found() => return Ok(()),
-                other => return other.map(drop),
+                other => return other,
             }
         }
     }
 
     /// Deletes the object if its owners are still those that were judged.
     async fn delete(&self, node: &Node, live: &ObjectMeta, policy: PropagationPolicy) -> Result<(), Error> {
-        let (api, name) = (self.api(node), node.key().name());
+        let (objects, name) = (self.objects(node), node.key().name());
         let mut options = DeleteParams {
             propagation_policy: Some(policy),
             preconditions: Some(Preconditions {
@@ -340,13 +331,12 @@ impl Collector {
             }),
             ..DeleteParams::default()
         };
-        let conflict = match api.delete(name, &options).await {
+        let conflict = match objects.delete(name, &options).await {
             Err(Error::Api(status)) if status.is_not_found() => return Ok(()),
             Err(Error::Api(status)) if status.is_conflict() => status,
-            other => return other.map(drop),
+            other => return other,
         };
-        let now = api.get_metadata_opt(name).await?.map(|now| now.metadata);
-        match now {
+        match objects.get(name).await? {
             None => Ok(()),
             Some(now) if now.uid != live.uid => Ok(()),
             Some(now) if now.owner_references == live.owner_references => {
@@ -354,9 +344,9 @@ impl Collector {
                 if let Some(preconditions) = &mut options.preconditions {
                     preconditions.resource_version = None;
                 }
-                match api.delete(name, &options).await {
+                match objects.delete(name, &options).await {
                     Err(Error::Api(status)) if status.is_not_found() => Ok(()),
-                    other => other.map(drop),
+                    other => other,
                 }
             }
             Some(_) => Err(Error::Api(conflict)),

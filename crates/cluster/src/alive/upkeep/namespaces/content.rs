@@ -2,16 +2,18 @@
 
 use std::{cmp::max, collections::BTreeMap, time::Duration};
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{
     Api, Client, Error,
     api::{DeleteParams, ListParams},
-    core::{DynamicObject, PartialObjectMeta},
     discovery::verbs,
 };
 
 use super::{
-    super::kinds::{Kind, Served},
+    super::{
+        kinds::{Kind, Served},
+        objects::Objects,
+    },
     conditions::Findings,
 };
 
@@ -88,8 +90,8 @@ pub(super) async fn delete_all(client: &Client, namespace: &str, age: Duration) 
 }
 
 async fn delete(client: &Client, kind: &Kind, namespace: &str, age: Duration) -> Result<Left, String> {
-    let api = kind.api(client, Some(namespace));
-    if list(&api, kind).await.map_err(told)?.is_empty() {
+    let objects = kind.objects(client, Some(namespace));
+    if list(&objects, kind).await.map_err(told)?.is_empty() {
         return Ok(Left::default());
     }
     let mut estimate = Duration::ZERO;
@@ -103,18 +105,18 @@ async fn delete(client: &Client, kind: &Kind, namespace: &str, age: Duration) ->
     // The answer to a collection's deletion shows objects as they were before. Of pods, which end later, that says too little to
     // a cache that takes it for their end.
     if kind.can(verbs::DELETE_COLLECTION) && !kind.is("", "pods") {
-        let answer = api.delete_collection(&background, &ListParams::default()).await;
+        let answer = objects.delete_all(&background).await;
         unless_gone(answer).map_err(told)?;
     } else {
-        for object in list(&api, kind).await.map_err(told)? {
-            let name = object.metadata.name.unwrap_or_default();
-            unless_gone(api.delete(&name, &background).await).map_err(told)?;
+        for object in list(&objects, kind).await.map_err(told)? {
+            let name = object.name.unwrap_or_default();
+            unless_gone(objects.delete(&name, &background).await).map_err(told)?;
         }
     }
-    let left = list(&api, kind).await.map_err(told)?;
+    let left = list(&objects, kind).await.map_err(told)?;
     let mut finalizers = BTreeMap::new();
     for object in &left {
-        for finalizer in object.metadata.finalizers.iter().flatten() {
+        for finalizer in object.finalizers.iter().flatten() {
             *finalizers.entry(finalizer.clone()).or_default() += 1;
         }
     }
@@ -138,13 +140,12 @@ async fn delete(client: &Client, kind: &Kind, namespace: &str, age: Duration) ->
 }
 
 /// What is there, if the kind can be listed.
-async fn list(api: &Api<DynamicObject>, kind: &Kind) -> Result<Vec<PartialObjectMeta<DynamicObject>>, Error> {
+async fn list(objects: &Objects, kind: &Kind) -> Result<Vec<ObjectMeta>, Error> {
     if !kind.can(verbs::LIST) {
         return Ok(Vec::new());
     }
-    let answer = api.list_metadata(&ListParams::default()).await;
-    let list = unless_gone(answer)?;
-    Ok(list.map(|list| list.items).unwrap_or_default())
+    let list = unless_gone(objects.list().await)?;
+    Ok(list.unwrap_or_default())
 }
 
 /// `None` for what went in the meantime: an object, or its whole kind.
