@@ -235,7 +235,7 @@ async fn a_stop_lets_a_running_request_finish_and_closes_the_rest() {
     // One that keeps its connection and says nothing, and one in the midst of a request.
     let mut idle = TcpStream::connect(address).await.expect("it listens");
     let mut busy = TcpStream::connect(address).await.expect("it listens");
-    busy.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+    busy.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         .await
         .expect("it reads");
     starting.recv().await.expect("the check runs");
@@ -263,7 +263,7 @@ async fn a_request_without_an_end_does_not_hold_up_the_stop() {
         .add("hangs", pending);
     let served = Served::start(Endpoints::new().health(checks)).await;
     let mut busy = TcpStream::connect(served.address).await.expect("it listens");
-    busy.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+    busy.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         .await
         .expect("it reads");
     tokio::task::yield_now().await;
@@ -298,7 +298,7 @@ async fn nothing_outlives_a_server_that_is_dropped() {
     let address = listener.local_addr().expect("an address");
     let serving = tokio::spawn(listener.serve(Endpoints::new().health(checks), pending()));
     let mut busy = TcpStream::connect(address).await.expect("it listens");
-    busy.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+    busy.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         .await
         .expect("it reads");
     starting.recv().await.expect("the check runs");

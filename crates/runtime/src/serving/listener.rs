@@ -2,7 +2,7 @@
 
 use std::{convert::Infallible, future::Future, io, net::SocketAddr, sync::Arc, time::Duration};
 
-use http::Request;
+use http::{Request, StatusCode};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
@@ -10,7 +10,7 @@ use hyper_util::{
 };
 use tokio::{net::TcpListener, task::JoinSet};
 
-use super::Endpoints;
+use super::{Endpoints, answer, host};
 
 /// How long a client may take for a request's head, and may idle between two: controller-runtime's number.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(32);
@@ -20,6 +20,10 @@ const GRACE: Duration = Duration::from_millis(500);
 
 /// So many clients at once; the next one waits until one leaves. Kubelet, a scraper and a few people need a handful.
 const MOST_CONNECTIONS: usize = 128;
+
+/// The answer to a request that was meant for another host.
+const FOREIGN_HOST: &str =
+    "this is served on loopback, and only for the host `localhost` or a loopback address\n";
 
 /// An address that is ours, from [`Listener::bind`]. Clients that come wait until [`serve`](Self::serve) runs.
 #[derive(Debug)]
@@ -61,10 +65,17 @@ impl Listener {
         self.0.local_addr()
     }
 
+    /// Whether only processes on this machine (in this pod) can reach it.
+    pub fn is_loopback(&self) -> bool {
+        self.0
+            .local_addr()
+            .is_ok_and(|address| host::is_loopback(address.ip()))
+    }
+
     /// Serves until `stop` is done; requests that run then have half a second to finish. Dropping it ends all
     /// connections at once.
     pub async fn serve(self, endpoints: Endpoints, stop: impl Future<Output = ()>) {
-        let endpoints = Arc::new(endpoints);
+        let (endpoints, loopback) = (Arc::new(endpoints), self.is_loopback());
         let graceful = GracefulShutdown::new();
         let mut connections = JoinSet::new();
         let mut stop = std::pin::pin!(stop);
@@ -86,7 +97,12 @@ impl Listener {
             connections.spawn(async move {
                 let service = service_fn(move |request: Request<Incoming>| {
                     let endpoints = Arc::clone(&endpoints);
-                    async move { Ok::<_, Infallible>(endpoints.answer(&request).await) }
+                    async move {
+                        if loopback && !host::is_local(request.headers()) {
+                            return Ok::<_, Infallible>(answer::text(StatusCode::FORBIDDEN, FOREIGN_HOST));
+                        }
+                        Ok(endpoints.answer(&request).await)
+                    }
                 });
                 let connection = http1::Builder::new()
                     .timer(TokioTimer::new())
