@@ -48,9 +48,11 @@ const BUS: [&str; 3] = [
     "org.freedesktop.DBus",
 ];
 
+type Case = fn() -> anyhow::Result<()>;
+
 fn main() -> ExitCode {
     let missing = missing();
-    let cases: [(&str, fn() -> anyhow::Result<()>); 4] = [
+    let cases: [(&str, Case); 4] = [
         ("agent_reboots_through_the_bus", || {
             run(agent_reboots_through_the_bus())
         }),

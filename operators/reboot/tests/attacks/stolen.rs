@@ -1,10 +1,11 @@
 //! The token of an agent's pod in other hands.
 //!
-//! What RBAC refuses is refused on every backend. The rest is refused by the ValidatingAdmissionPolicy, which the embedded server
+//! What RBAC refuses is refused on every backend. The rest is refused by the `ValidatingAdmissionPolicy`, which the embedded server
 //! keeps and does not evaluate: there these cases show that the attack is one that only the policy stops.
 
 use anyhow::ensure;
-use serde_json::{Value, json};
+use http::Request;
+use serde_json::json;
 use windlass::{
     k8s_openapi::api::{
         authentication::v1::TokenRequest,
@@ -55,36 +56,25 @@ impl Theft {
         })
     }
 
-    /// Sets an annotation by every kind of patch that the role allows. Each must be refused where the policy is evaluated.
+    /// Sets an annotation by every type of patch. Each must be refused where the policy is evaluated.
     async fn sets(&self, node: &TestNode, name: &str, value: &str) -> anyhow::Result<()> {
-        let nodes = Api::<Node>::all(self.thief.clone());
         let body = annotations(json!({ name: value }));
         let pointer = name.replace('~', "~0").replace('/', "~1");
-        let operations: Value =
+        let operations =
             json!([{ "op": "add", "path": format!("/metadata/annotations/{pointer}"), "value": value }]);
         let mut applied = body.clone();
         applied["apiVersion"] = "v1".into();
         applied["kind"] = "Node".into();
-        let tried = [
-            ("merge patch", PatchParams::default(), Patch::Merge(&body)),
-            (
-                "strategic merge patch",
-                PatchParams::default(),
-                Patch::Strategic(&body),
-            ),
-            (
-                "JSON patch",
-                PatchParams::default(),
-                Patch::Json(from_value(operations)?),
-            ),
-            (
-                "apply",
-                PatchParams::apply("thief").force(),
-                Patch::Apply(&applied),
-            ),
-        ];
-        for (how, params, patch) in tried {
-            let answer = said(nodes.patch(&node.name, &params, &patch).await)?;
+        for (how, query, body) in [
+            ("merge-patch+json", "", &body),
+            ("strategic-merge-patch+json", "", &body),
+            ("json-patch+json", "", &operations),
+            ("apply-patch+yaml", "?fieldManager=thief&force=true", &applied),
+        ] {
+            let request = Request::patch(format!("/api/v1/nodes/{}{query}", node.name))
+                .header("content-type", format!("application/{how}"))
+                .body(serde_json::to_vec(body)?)?;
+            let answer = said(self.thief.request::<Node>(request).await)?;
             ensure!(
                 answer.is_err() == self.real,
                 "{how} of {name} on {}: {answer:?}",
