@@ -1,6 +1,9 @@
 //! The socket and its connections.
 
-use std::{convert::Infallible, future::Future, io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    collections::VecDeque, convert::Infallible, future::Future, io, net::SocketAddr, sync::Arc,
+    time::Duration,
+};
 
 use http::{Request, StatusCode};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
@@ -8,7 +11,10 @@ use hyper_util::{
     rt::{TokioIo, TokioTimer},
     server::graceful::GracefulShutdown,
 };
-use tokio::{net::TcpListener, task::JoinSet};
+use tokio::{
+    net::TcpListener,
+    task::{AbortHandle, JoinSet},
+};
 
 use super::{Endpoints, answer, host};
 
@@ -18,7 +24,8 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(32);
 /// How long open requests may go on after the stop.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// So many clients at once; the next one waits until one leaves. Kubelet, a scraper and a few people need a handful.
+/// So many connections at once; for the next one the oldest is closed. Kubelet, a scraper and a few people need a handful, each
+/// for a moment: a client that keeps connections open for their own sake must not keep kubelet from its probes.
 const MOST_CONNECTIONS: usize = 128;
 
 /// The answer to a request that was meant for another host.
@@ -77,13 +84,13 @@ impl Listener {
     pub async fn serve(self, endpoints: Endpoints, stop: impl Future<Output = ()>) {
         let (endpoints, loopback) = (Arc::new(endpoints), self.is_loopback());
         let graceful = GracefulShutdown::new();
-        let mut connections = JoinSet::new();
+        let (mut connections, mut by_age) = (JoinSet::new(), VecDeque::new());
         let mut stop = std::pin::pin!(stop);
         loop {
             let stream = tokio::select! {
                 () = &mut stop => break,
                 Some(_) = connections.join_next() => continue,
-                accepted = self.0.accept(), if connections.len() < MOST_CONNECTIONS => match accepted {
+                accepted = self.0.accept() => match accepted {
                     Ok((stream, _)) => stream,
                     // A client that is gone already, or no file descriptor left for now: not the end of the server.
                     Err(error) => {
@@ -93,8 +100,14 @@ impl Listener {
                     }
                 },
             };
+            by_age.retain(|connection: &AbortHandle| !connection.is_finished());
+            if by_age.len() >= MOST_CONNECTIONS
+                && let Some(oldest) = by_age.pop_front()
+            {
+                oldest.abort();
+            }
             let (endpoints, watcher) = (Arc::clone(&endpoints), graceful.watcher());
-            connections.spawn(async move {
+            by_age.push_back(connections.spawn(async move {
                 let service = service_fn(move |request: Request<Incoming>| {
                     let endpoints = Arc::clone(&endpoints);
                     async move {
@@ -110,7 +123,7 @@ impl Listener {
                     .serve_connection(TokioIo::new(stream), service);
                 // What goes wrong on a connection is its client's to see.
                 let _ = watcher.watch(connection).await;
-            });
+            }));
         }
         // Nobody new is let in while the last ones leave.
         drop(self.0);
