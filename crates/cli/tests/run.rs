@@ -66,6 +66,9 @@ fn its_help_tells_what_there_is_and_every_flag_under_a_heading() {
         "--leader-elect",
         "Serving:",
         "--listen <ADDRESS>",
+        "[default: 127.0.0.1:8080]",
+        "--debug-listen <ADDRESS>",
+        "--allow-root",
     ] {
         assert!(help.contains(part), "`{part}` in:\n{help}");
     }
@@ -99,6 +102,15 @@ fn a_command_line_that_cannot_be_meant_is_refused_with_what_there_is() {
             &["--trigger-file is for reboot-agent"],
         ),
         (&["podwatch", "--filter", "object.("], &["--filter"]),
+        (
+            &["podwatch", "--sink", "webhook:http://h/,token-file=/t"],
+            &["https://", "insecure-token=allow"],
+        ),
+        (
+            &["foo", "--debug-listen", "0.0.0.0:8081"],
+            &["loopback addresses only", "kubectl port-forward"],
+        ),
+        (&["foo", "--allow-root"], &["--allow-root is for reboot-agent"]),
         (&["foo", "--nodes", "2"], &["--embedded"]),
         (
             &["foo", "--embedded", "--context", "a"],

@@ -84,7 +84,7 @@ async fn no_task_outlives_a_manager_with_everything_on() {
     worked.recv().await.expect("it works");
     let mut visitor = TcpStream::connect(&address).await.expect("it listens");
     visitor
-        .write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        .write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         .await
         .expect("it reads");
     assert!(visitor.read(&mut [0; 64]).await.expect("it answers") > 0);

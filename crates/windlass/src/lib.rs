@@ -21,7 +21,9 @@
 //! 3. **A controller** names the kinds that matter: its own, those it owns, watches or reads; how many workers it has, and
 //!    who its writes and events come from.
 //! 4. **`main`.** [`launch`](runtime::launch) reads flags (`--help` tells them), sets up logs, finds the cluster, and runs
-//!    until the process is told to stop. `--leader-elect` makes many of them one; `--listen` serves health and metrics.
+//!    until the process is told to stop. `--leader-elect` makes many of them one. Health, metrics and debug
+//!    pages are served on 127.0.0.1:8080; a pod passes `--listen=0.0.0.0:8080`, so that kubelet and Prometheus reach the first
+//!    two, and `--debug-listen=127.0.0.1:8081` for `kubectl port-forward`.
 //!
 //! Try it: `cargo run --example foo -- --install` with a kubeconfig, or see `windlass demo` for one without a cluster.
 //!

@@ -29,7 +29,7 @@ async fn its_help_tells_every_flag_and_its_default() {
         "--namespace <NAME>",
         "--install",
         "--listen <ADDRESS>",
-        "[default: 0.0.0.0:8080]",
+        "[default: 127.0.0.1:8080]",
         "--leader-elect",
         "--log-format <",
     ] {

@@ -245,6 +245,10 @@ async fn what_makes_no_sense_is_refused_before_anything_starts() {
             "possible values: synced, added, updated, deleted",
         ),
         (&["--sink", "webhook"], "webhook"),
+        (
+            &["--sink", "webhook:http://h/,token-file=/t"],
+            "use an address with https://, or add `insecure-token=allow`",
+        ),
     ] {
         let (code, _, error) = output(podwatch(arguments)).await;
         assert_eq!(code, Some(2), "{arguments:?}: {error}");

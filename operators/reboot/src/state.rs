@@ -208,6 +208,19 @@ pub struct Progress {
     pub more: BTreeMap<String, Value>,
 }
 
+impl Progress {
+    /// The same with texts that can be repeated elsewhere, whatever the agent wrote: no boot ID is so long that it is clipped.
+    pub(crate) fn clipped(mut self) -> Self {
+        for text in [&mut self.proved, &mut self.checked, &mut self.failed]
+            .into_iter()
+            .flatten()
+        {
+            *text = clip(text);
+        }
+        self
+    }
+}
+
 /// An annotation that cannot be read: another version wrote it, or a person.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -220,11 +233,29 @@ pub struct Unreadable {
     pub why: String,
 }
 
+/// The most characters of a text by others (a request's reason, an agent's failure) that go into state, conditions and events. All
+/// annotations of an object share 256 KiB: a text that is repeated in the state must leave room for it.
+const LONGEST_TEXT: usize = 256;
+
+/// The beginning of a text by others, on one line.
+pub(crate) fn clip(text: &str) -> String {
+    let mut clipped: String = text
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .take(LONGEST_TEXT)
+        .collect();
+    if text.chars().nth(LONGEST_TEXT).is_some() {
+        clipped.push('…');
+    }
+    clipped
+}
+
 /// Reads an annotation.
 pub(crate) fn read<T: DeserializeOwned>(name: &str, text: &str) -> Result<T, Unreadable> {
     serde_json::from_str(text).map_err(|error| Unreadable {
         name: name.to_owned(),
-        why: error.to_string(),
+        // It quotes what it could not read.
+        why: clip(&error.to_string()),
     })
 }
 
@@ -269,6 +300,17 @@ mod tests {
             "{told}"
         );
         assert!(told.contains("Levitating"), "{told}");
+    }
+
+    #[test]
+    fn clip_bounds_texts_of_others() {
+        assert_eq!(clip("kernel 6.18"), "kernel 6.18");
+        assert_eq!(clip("a\nb\u{1b}[2Jc"), "a b [2Jc");
+        assert_eq!(clip(&"é".repeat(256)), "é".repeat(256));
+        assert_eq!(clip(&"é".repeat(257)), format!("{}…", "é".repeat(256)));
+        let long = format!(r#"{{"epoch":"{}"}}"#, "x".repeat(100_000));
+        let error = read::<Order>("o", &long).expect_err("not a number");
+        assert!(error.why.len() < 1000, "{}", error.why.len());
     }
 
     #[test]

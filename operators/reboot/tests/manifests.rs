@@ -65,6 +65,7 @@ fn the_policy_names_the_annotations_of_agents() {
     }
 }
 
+/// `attacks_host.rs` has more about what the pods may do.
 #[test]
 fn an_agent_is_unprivileged_and_sees_one_socket_of_its_host() {
     let daemon_set = documents("manifests/agent.yaml").remove(0);

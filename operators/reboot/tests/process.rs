@@ -52,6 +52,7 @@ async fn their_help_tells_every_flag_and_its_default() {
                 "--reboot-with <HOW>",
                 "logind",
                 "--reboot-command <COMMAND>",
+                "--allow-root",
                 "[default: /proc/sys/kernel/random/boot_id]",
                 "--check-command <COMMAND>",
                 "--trigger-file <FILE>",

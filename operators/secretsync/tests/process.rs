@@ -192,7 +192,7 @@ async fn get(address: &str, path: &str) -> String {
     let Ok(mut connection) = TcpStream::connect(address).await else {
         return String::new();
     };
-    let request = format!("GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
     let mut answer = String::new();
     if connection.write_all(request.as_bytes()).await.is_ok() {
         // Who ends in the middle has said nothing.

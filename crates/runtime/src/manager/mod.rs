@@ -64,6 +64,8 @@ pub struct Manager {
     install: Option<Install>,
     /// The address, and what its user calls the option that says it.
     listen: Option<(String, &'static str)>,
+    /// The same for debug pages alone.
+    debug_listen: Option<(String, &'static str)>,
     health: Checks,
     ready: Checks,
     grace: Duration,
@@ -86,6 +88,17 @@ pub enum ManagerError {
     /// The address for health and metrics is not to be had.
     #[error(transparent)]
     Bind(#[from] BindError),
+    /// Debug pages would be reachable from other machines.
+    #[error(
+        "`{address}` is not a loopback address, and debug pages show objects and errors to everyone who reaches them: set \
+         `{option}` to an address such as `127.0.0.1:8081`; in a pod, use `kubectl port-forward` to reach it"
+    )]
+    DebugAddress {
+        /// As it was given.
+        address: String,
+        /// What it was given with.
+        option: &'static str,
+    },
     /// The CRDs are not there.
     #[error("cannot start without the CRDs")]
     Install(#[source] InstallError),
@@ -146,6 +159,7 @@ impl Manager {
             election: None,
             install: None,
             listen: None,
+            debug_listen: None,
             health: Checks::new(),
             ready: Checks::new(),
             grace: GRACE,
@@ -222,14 +236,29 @@ impl Manager {
         self
     }
 
-    /// Serves `/healthz`, `/readyz`, `/metrics` and `/debug/…` on this address, for example `0.0.0.0:8080`.
-    /// Default: nothing is served.
+    /// Serves `/healthz`, `/readyz` and `/metrics` on this address, for example `0.0.0.0:8080` in a pod, where kubelet and
+    /// Prometheus have to reach it. Default: nothing is served.
+    ///
+    /// The debug pages, `/debug/controllers` and `/debug/caches`, are served there too if it is a loopback address, such as
+    /// `127.0.0.1:8080`, and [`debug_listen`](Self::debug_listen) does not give them one of their own.
     pub fn listen(self, address: impl Into<String>) -> Self {
         self.listen_as(address.into(), "Manager::listen")
     }
 
     pub(crate) fn listen_as(mut self, address: String, option: &'static str) -> Self {
         self.listen = Some((address, option));
+        self
+    }
+
+    /// Serves the debug pages on this address and on no other. It must be a loopback address: debug pages name objects and show
+    /// errors, and there is no authentication. In a pod, `kubectl port-forward` reaches it, which the API server authorises.
+    /// Default: see [`listen`](Self::listen).
+    pub fn debug_listen(self, address: impl Into<String>) -> Self {
+        self.debug_listen_as(address.into(), "Manager::debug_listen")
+    }
+
+    pub(crate) fn debug_listen_as(mut self, address: String, option: &'static str) -> Self {
+        self.debug_listen = Some((address, option));
         self
     }
 

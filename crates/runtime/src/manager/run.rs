@@ -73,6 +73,10 @@ impl Manager {
             Some((address, option)) => Some(Listener::bind(address, option).await?),
             None => None,
         };
+        let debug_listener = match &self.debug_listen {
+            Some((address, option)) => Some(bind_loopback(address, option).await?),
+            None => None,
+        };
         let options = ClientOptions {
             metrics: Some(self.metrics.requests(&self.host)),
             ..self.client_options
@@ -88,22 +92,14 @@ impl Manager {
         let status = election.as_ref().map(Election::status);
         show(&self.metrics, &caches, status.as_ref());
 
-        let (closing, mut closed) = Stop::new();
-        let endpoints = endpoints(
-            self.health,
-            self.ready,
-            &self.metrics,
-            &boards,
-            &caches,
-            status.as_ref(),
-        );
-        let serving = async {
-            if let Some(listener) = listener {
-                listener
-                    .serve(endpoints, async move { closed.requested().await })
-                    .await;
-            }
-        };
+        let (closing, closed) = Stop::new();
+        let mut endpoints = endpoints(self.health, self.ready, &self.metrics, &boards, status.as_ref());
+        if debug_listener.is_none() && listener.as_ref().is_some_and(Listener::is_loopback) {
+            endpoints = with_debug_pages(endpoints, &boards, &caches);
+        }
+        let debug_endpoints = with_debug_pages(Endpoints::new(), &boards, &caches);
+        let serving = serve(listener, endpoints, closed.clone());
+        let debugging = serve(debug_listener, debug_endpoints, closed);
         let running = async {
             let install = self.install;
             let running = Running {
@@ -121,7 +117,27 @@ impl Manager {
             closing.throw(Phase::Finishing);
             outcome
         };
-        futures::join!(running, serving).0
+        futures::join!(running, serving, debugging).0
+    }
+}
+
+/// Takes an address that only this machine reaches.
+async fn bind_loopback(address: &str, option: &'static str) -> Result<Listener, ManagerError> {
+    let listener = Listener::bind(address, option).await?;
+    if !listener.is_loopback() {
+        return Err(ManagerError::DebugAddress {
+            address: address.to_owned(),
+            option,
+        });
+    }
+    Ok(listener)
+}
+
+async fn serve(listener: Option<Listener>, endpoints: Endpoints, mut closed: Stop) {
+    if let Some(listener) = listener {
+        listener
+            .serve(endpoints, async move { closed.requested().await })
+            .await;
     }
 }
 
@@ -164,7 +180,6 @@ fn endpoints(
     ready: Checks,
     metrics: &Metrics,
     boards: &Controllers,
-    caches: &Caches,
     election: Option<&ElectionStatus>,
 ) -> Endpoints {
     let mut health = health.add("ping", || async { Ok(()) });
@@ -184,11 +199,15 @@ fn endpoints(
             Err(unready.join("; ").into())
         }
     });
-    let (shown, reported) = (boards.clone(), caches.clone());
     Endpoints::new()
         .health(health)
         .ready(ready)
         .metrics(metrics.clone())
+}
+
+fn with_debug_pages(endpoints: Endpoints, boards: &Controllers, caches: &Caches) -> Endpoints {
+    let (shown, reported) = (boards.clone(), caches.clone());
+    endpoints
         .controllers(move || shown.status())
         .caches(move || reported.reports().into_iter().map(CacheStatus::from).collect())
 }

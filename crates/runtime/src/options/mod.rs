@@ -89,7 +89,7 @@ pub struct Options {
     #[cfg_attr(feature = "clap", command(flatten))]
     pub logging: Logging,
 
-    /// Serves health, readiness and metrics on this address
+    /// Serves health, readiness and metrics on this address; in a pod, use 0.0.0.0:8080
     #[cfg_attr(
         feature = "clap",
         arg(
@@ -102,7 +102,20 @@ pub struct Options {
     )]
     pub address: SocketAddr,
 
-    /// Serves nothing
+    /// Serves the debug pages on this loopback address [default: with the rest if --listen is one, else not at all]
+    #[cfg_attr(
+        feature = "clap",
+        arg(
+            id = "debug_listen",
+            long = "debug-listen",
+            value_name = "ADDRESS",
+            value_parser = loopback,
+            help_heading = "Serving"
+        )
+    )]
+    pub debug_address: Option<SocketAddr>,
+
+    /// Serves neither health nor metrics
     #[cfg_attr(
         feature = "clap",
         arg(long, conflicts_with = "listen", help_heading = "Serving")
@@ -114,7 +127,8 @@ pub struct Options {
     pub election: ElectionOptions,
 }
 
-const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8080);
+/// Metrics name what a cluster has, and nobody is asked who they are: other machines see them only if somebody says so.
+const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 
 impl Default for Options {
     fn default() -> Self {
@@ -124,6 +138,7 @@ impl Default for Options {
             install: false,
             logging: Logging::default(),
             address: LISTEN,
+            debug_address: None,
             no_listen: false,
             election: ElectionOptions::default(),
         }
@@ -161,6 +176,9 @@ impl Options {
         if let Some(address) = self.listen() {
             manager = manager.listen_as(address.to_string(), "--listen");
         }
+        if let Some(address) = self.debug_address {
+            manager = manager.debug_listen_as(address.to_string(), "--debug-listen");
+        }
         if self.election.enabled {
             manager = manager.elect(self.election.config(program));
         }
@@ -179,7 +197,7 @@ impl Options {
         self.logging.init()
     }
 
-    /// Where to serve health and metrics, if at all.
+    /// Where to serve health and metrics, if at all. Default: `127.0.0.1:8080`, which other machines do not reach.
     pub fn listen(&self) -> Option<SocketAddr> {
         (!self.no_listen).then_some(self.address)
     }
@@ -287,6 +305,22 @@ impl ElectionOptions {
     }
 }
 
+/// Reads an address that other machines cannot reach.
+#[cfg(feature = "clap")]
+fn loopback(text: &str) -> Result<SocketAddr, String> {
+    let address: SocketAddr = text
+        .parse()
+        .map_err(|_| "an address has an IP and a port, as in `127.0.0.1:8081`".to_owned())?;
+    if !address.ip().to_canonical().is_loopback() {
+        return Err(
+            "debug pages are served on loopback addresses only, such as `127.0.0.1:8081`; in a pod, use `kubectl port-forward` \
+             to reach it"
+                .to_owned(),
+        );
+    }
+    Ok(address)
+}
+
 /// Reads a time as Kubernetes' tools write it: `15s`, `500ms`, `1m30s`.
 #[cfg(feature = "clap")]
 fn time(text: &str) -> Result<Duration, String> {
@@ -328,7 +362,7 @@ mod tests {
     #[test]
     fn every_flag_is_a_field() {
         let flags = "--kubeconfig=k --context=c --qps=5 --burst=10 --namespace=a --namespace=b,c --install \
-                     --log-format=json --log-level=debug --no-listen --leader-elect --lease-name=l \
+                     --log-format=json --log-level=debug --no-listen --debug-listen=127.0.0.1:8081 --leader-elect --lease-name=l \
                      --lease-namespace=n --lease-duration=1m30s --lease-renew-deadline=500ms --lease-retry-period=100ms";
         let expected = Options {
             connection: Connection {
@@ -345,6 +379,7 @@ mod tests {
             },
             no_listen: true,
             address: LISTEN,
+            debug_address: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 8081))),
             election: ElectionOptions {
                 enabled: true,
                 name: Some("l".to_owned()),
@@ -377,6 +412,10 @@ mod tests {
             (&["--burst=0", "--qps=1"], "number would be zero"),
             (&["--log-format=xml"], "[possible values: text, json]"),
             (&["--no-listen", "--listen=127.0.0.1:1"], "cannot be used with"),
+            (&["--debug-listen=0.0.0.0:8081"], "loopback addresses only"),
+            (&["--debug-listen=[::]:8081"], "loopback addresses only"),
+            (&["--debug-listen=10.0.0.1:8081"], "kubectl port-forward"),
+            (&["--debug-listen=8081"], "as in `127.0.0.1:8081`"),
         ] {
             let error = parsed(flags).expect_err("it is refused");
             assert!(error.contains(hint), "{flags:?}: {error}");

@@ -10,10 +10,18 @@
 //! [`Listener::bind`] comes first, before anything else starts, so that a port in use is an early error;
 //! [`Listener::serve`] owns every connection, and ends them when it ends. [`Endpoints`] says what is served; what it was
 //! not given is not found.
+//!
+//! Who can ask:
+//!
+//! - A listener on a loopback address answers requests for `localhost` only, so that a web page in a browser on this machine
+//!   cannot read from it by DNS rebinding.
+//! - Debug pages name objects and show errors, so a [`Manager`](crate::Manager) serves them on loopback addresses only. In a pod,
+//!   `kubectl port-forward` reaches them: the API server authenticates and authorises that, over TLS.
 
 mod answer;
 mod checks;
 mod endpoints;
+mod host;
 mod listener;
 mod status;
 mod table;

@@ -41,7 +41,8 @@ impl Served {
 
     pub(crate) async fn ask(&self, method: &str, path: &str, headers: &str) -> Answer {
         let mut stream = TcpStream::connect(self.address).await.expect("it listens");
-        let request = format!("{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}\r\n");
+        let request =
+            format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}\r\n");
         stream.write_all(request.as_bytes()).await.expect("it reads");
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.expect("it answers");

@@ -1,10 +1,12 @@
-//! The file: read once, then written anew as a whole, and never overwritten if it is not ours.
+//! The file: read once, then written anew as a whole, and never overwritten if it is not ours. Readable by its owner alone, as
+//! it names every object that a sink was told of.
 
 use std::{
     collections::BTreeMap,
     ffi::OsString,
     fs,
     io::{self, Write},
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
 };
 
@@ -16,6 +18,9 @@ use super::{Progress, Record, Version};
 
 /// What this program writes and reads.
 const FORMAT: u32 = 1;
+
+/// The mode of every file here.
+const OWNER_ONLY: u32 = 0o600;
 
 /// The state file. While it lives no other process has it.
 #[derive(Debug)]
@@ -104,6 +109,7 @@ impl Journal {
             .create(true)
             .truncate(false)
             .write(true)
+            .mode(OWNER_ONLY)
             .open(beside(&path, ".lock"))
             .map_err(io)?;
         match lock.try_lock() {
@@ -143,7 +149,17 @@ impl Journal {
 
     fn replace(&self, text: &[u8]) -> io::Result<()> {
         let new = beside(&self.path, ".new");
-        let mut file = fs::File::create(&new)?;
+        // What is left there by a process that died, or put there by another one, is neither written through (a symbolic link)
+        // nor taken over with its mode: the file is always a new one.
+        match fs::remove_file(&new) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(OWNER_ONLY)
+            .open(&new)?;
         file.write_all(text)?;
         // Dies before: the old file. A name must never point at what is not on the disk yet.
         file.sync_all()?;
@@ -267,6 +283,8 @@ impl From<&Record> for Body {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -330,6 +348,39 @@ mod tests {
             .collect();
         names.sort();
         assert_eq!(names, ["state", "state.lock"]);
+    }
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).expect("a file").permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn state_files_are_readable_by_their_owner_alone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("state");
+        // Written by an older version, and left behind by one that died.
+        for (name, text) in [("state", "{\"podwatch\":1,\"scopes\":{}}"), ("state.new", "{")] {
+            let file = folder.path().join(name);
+            fs::write(&file, text).expect("written");
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).expect("chmod");
+        }
+        let journal = Journal::open(&path).expect("there");
+        journal.write(Record::new).expect("written");
+        for file in ["state", "state.lock"] {
+            assert_eq!(mode(&folder.path().join(file)), 0o600, "{file}");
+        }
+    }
+
+    #[test]
+    fn write_does_not_follow_a_planted_link() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (path, victim) = (folder.path().join("state"), folder.path().join("victim"));
+        fs::write(&victim, "precious").expect("written");
+        std::os::unix::fs::symlink(&victim, folder.path().join("state.new")).expect("linked");
+        let journal = Journal::open(&path).expect("new");
+        journal.write(Record::new).expect("written");
+        assert_eq!(fs::read_to_string(&victim).expect("text"), "precious");
+        assert!(fs::symlink_metadata(&path).expect("a file").is_file());
     }
 
     #[test]

@@ -2,11 +2,14 @@
 //!
 //! A line is one write. If the process dies within it, the file ends in half a line, which nobody has confirmed: it is cut
 //! off when the file is opened again, and told again. A file that ends in anything else than JSON is left alone.
+//!
+//! A new file is readable by its owner alone, since notices show objects. One that exists keeps its mode, so that an
+//! administrator can open it to a log shipper's group; a warning says so if everyone can read it.
 
 use std::{
     fs,
     io::{self, Read, Seek, SeekFrom, Write},
-    os::unix::fs::MetadataExt,
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -16,6 +19,9 @@ use parking_lot::Mutex;
 
 use super::{Sink, Trouble, form};
 use crate::notice::Notice;
+
+/// The mode of new files.
+const OWNER_ONLY: u32 = 0o600;
 
 /// How far back the beginning of an unfinished line is looked for: objects are at most 3 MiB, and told with their changes.
 const LONGEST_LINE: u64 = 16 << 20;
@@ -188,9 +194,18 @@ fn open(path: &Path) -> Result<(fs::File, u64), FileError> {
         .read(true)
         .append(true)
         .create(true)
+        .mode(OWNER_ONLY)
         .open(path)
         .map_err(error)?;
-    let len = file.metadata().map_err(error)?.len();
+    let metadata = file.metadata().map_err(error)?;
+    if metadata.is_file() && metadata.mode() & 0o007 != 0 {
+        tracing::warn!(
+            file = %path.display(),
+            mode = format!("{:o}", metadata.mode() & 0o777),
+            "every user of this machine can read the notices in this file; chmod it to 600 or 640",
+        );
+    }
+    let len = metadata.len();
     let tail = tail(&mut file, len).map_err(error)?;
     if tail.is_empty() {
         return Ok((file, len));
@@ -231,6 +246,8 @@ fn tail(file: &mut fs::File, len: u64) -> io::Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
     use crate::delivery::testing::pod;
 
@@ -318,6 +335,36 @@ mod tests {
         fs::write(&path, "").expect("emptied");
         tell(&mut sink, "c").await;
         assert_eq!(names(&path), ["c"]);
+    }
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).expect("a file").mode() & 0o777
+    }
+
+    #[tokio::test]
+    async fn new_files_are_readable_by_their_owner_alone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("log");
+        let rotation = Rotation { size: 1, keep: 1 };
+        let mut sink = File::open(&path, Some(rotation)).expect("opens");
+        assert_eq!(mode(&path), 0o600, "created");
+        tell(&mut sink, "a").await;
+        tell(&mut sink, "b").await;
+        assert_eq!(mode(&folder.path().join("log.1")), 0o600, "rotated away");
+        assert_eq!(mode(&path), 0o600, "begun by rotation");
+        fs::remove_file(&path).expect("removed");
+        tell(&mut sink, "c").await;
+        assert_eq!(mode(&path), 0o600, "begun again");
+    }
+
+    #[test]
+    fn existing_file_keeps_its_mode() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("log");
+        fs::write(&path, "").expect("written");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).expect("chmod");
+        File::open(&path, None).expect("opens");
+        assert_eq!(mode(&path), 0o640);
     }
 
     #[tokio::test]

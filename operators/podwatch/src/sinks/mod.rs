@@ -22,7 +22,7 @@ pub use self::{
     file::{File, FileError, Rotation},
     spec::{Address, OpenError, SINK_HELP, SinkSpec, SpecError},
     stream::{Shape, Stream},
-    webhook::{Settings as WebhookSettings, Webhook, WebhookError},
+    webhook::{InsecureToken, Settings as WebhookSettings, Webhook, WebhookError},
 };
 use crate::notice::Notice;
 

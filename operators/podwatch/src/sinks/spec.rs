@@ -11,7 +11,9 @@ use std::{fmt, num::NonZeroUsize, path::PathBuf, str::FromStr, time::Duration};
 use http::Uri;
 use windlass::runtime::Clock;
 
-use super::{File, FileError, Rotation, Shape, Sink, Stream, Webhook, WebhookError, WebhookSettings};
+use super::{
+    File, FileError, InsecureToken, Rotation, Shape, Sink, Stream, Webhook, WebhookError, WebhookSettings,
+};
 use crate::delivery::{Limits, Rate};
 
 /// What `--help` says about sinks.
@@ -30,7 +32,8 @@ Options follow, each after a comma:
   rotate=SIZE, keep=N  file: begin a new one at this size, as in 100MB, and keep so many old ones [default: never, 3]
   timeout=TIME         webhook: how long an answer may take [default: 10s]
   source=TEXT          webhook: the events' source [default: /podwatch]
-  token-file=PATH      webhook: a file with a bearer token
+  token-file=PATH      webhook: a file with a bearer token; refused for http:// addresses
+  insecure-token=allow webhook: sends the token to an http:// address all the same
   ca=PATH              webhook: a file with the certificates to trust [default: the system's]
 
 A comma in a path or address is written as `,,`.";
@@ -85,6 +88,9 @@ pub enum SpecError {
         /// Those that there are.
         known: String,
     },
+    /// The token would be sent unencrypted.
+    #[error(transparent)]
+    InsecureToken(#[from] InsecureToken),
     /// The option's value makes no sense.
     #[error("`{option}={value}` is not {expected}")]
     Value {
@@ -186,6 +192,10 @@ impl FromStr for SinkSpec {
                 ("token-file", Address::Webhook(_, settings)) => {
                     settings.token_file = Some(value_of(option, value, "the path of a file", path)?);
                 }
+                ("insecure-token", Address::Webhook(_, settings)) => {
+                    let parse = |text: &str| (text == "allow").then_some(true);
+                    settings.insecure_token = value_of(option, value, "`allow`", parse)?;
+                }
                 ("ca", Address::Webhook(_, settings)) => {
                     settings.ca = Some(value_of(option, value, "the path of a file", path)?);
                 }
@@ -200,6 +210,9 @@ impl FromStr for SinkSpec {
         }
         if let (Some(keep), Address::File(_, Some(rotation))) = (keep, &mut spec.address) {
             rotation.keep = keep;
+        }
+        if let Address::Webhook(url, settings) = &spec.address {
+            settings.check_token(url)?;
         }
         Ok(spec)
     }
@@ -288,7 +301,7 @@ fn spec(name: String, address: Address, rate: Option<Rate>) -> SinkSpec {
 fn options(kind: &str) -> String {
     let own = match kind {
         "file" => ", `rotate`, `keep`",
-        "webhook" => ", `timeout`, `source`, `token-file`, `ca`",
+        "webhook" => ", `timeout`, `source`, `token-file`, `insecure-token`, `ca`",
         _ => "",
     };
     format!("`name`, `rate`, `queue`, `retries`{own}")

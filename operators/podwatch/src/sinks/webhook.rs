@@ -48,6 +48,9 @@ pub struct Settings {
     pub source: String,
     /// A file with a token, sent as `Authorization: Bearer …`. It is read for each call, so that it may change.
     pub token_file: Option<PathBuf>,
+    /// Whether the token may go to an `http://` address, where everyone on the way can read it. Default: no, not even on
+    /// loopback, where another process may have taken the port.
+    pub insecure_token: bool,
     /// A file with the certificates (PEM) that the server's is checked against. Default: the system's.
     pub ca: Option<PathBuf>,
 }
@@ -58,10 +61,30 @@ impl Default for Settings {
             timeout: Duration::from_secs(10),
             source: "/podwatch".to_owned(),
             token_file: None,
+            insecure_token: false,
             ca: None,
         }
     }
 }
+
+impl Settings {
+    /// Fails if a call to this address would send a token unencrypted, and nobody has allowed that.
+    pub fn check_token(&self, to: &Uri) -> Result<(), InsecureToken> {
+        let is_encrypted = to.scheme_str() == Some("https");
+        if self.token_file.is_none() || self.insecure_token || is_encrypted {
+            return Ok(());
+        }
+        Err(InsecureToken)
+    }
+}
+
+/// A token would be sent unencrypted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`token-file` would be sent over plain HTTP, where everyone on the way can read it: use an address with https://, or add \
+     `insecure-token=allow`"
+)]
+pub struct InsecureToken;
 
 /// Why a webhook cannot be called at all.
 #[derive(Debug, thiserror::Error)]
@@ -77,11 +100,15 @@ pub enum WebhookError {
     /// TLS cannot be set up.
     #[error("cannot set up TLS: {0}")]
     Tls(String),
+    /// The token would be sent unencrypted.
+    #[error(transparent)]
+    InsecureToken(#[from] InsecureToken),
 }
 
 impl Webhook {
     /// A webhook at this address. Nothing is sent yet.
     pub fn new(to: Uri, settings: Settings, clock: Clock) -> Result<Self, WebhookError> {
+        settings.check_token(&to)?;
         let mut config = Config::new(to.clone());
         if let Some(path) = &settings.ca {
             config.root_cert = Some(certificates(path)?);
@@ -92,7 +119,7 @@ impl Webhook {
         Ok(Self::over(connector, to, settings, clock))
     }
 
-    /// The same over other connections than the system's.
+    /// The same over other connections than the system's. Whether they are fit for a token is for the caller to know.
     pub fn over(
         connector: impl Connect + Clone + Send + Sync + 'static,
         to: Uri,

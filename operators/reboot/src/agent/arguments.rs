@@ -32,6 +32,10 @@ pub struct Arguments {
     #[arg(long, value_name = "ADDRESS", help_heading = HEADING)]
     pub dbus_address: Option<String>,
 
+    /// Uses the bus as root too, which gives whoever takes over this process the whole host
+    #[arg(long, help_heading = HEADING)]
+    pub allow_root: bool,
+
     /// The file that tells this boot from others
     #[arg(long, value_name = "FILE", default_value = BOOT_ID, help_heading = HEADING)]
     pub boot_id_file: PathBuf,
@@ -80,6 +84,7 @@ impl Default for Arguments {
             reboot_with: Way::default(),
             reboot_command: None,
             dbus_address: None,
+            allow_root: false,
             boot_id_file: BOOT_ID.into(),
             check_command: None,
             trigger_file: None,

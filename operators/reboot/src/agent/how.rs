@@ -22,8 +22,9 @@ const PATIENCE: Duration = Duration::from_mins(1);
 /// A way to reboot a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum How {
-    /// Ask logind over D-Bus: no program and no privilege is needed for it, only the bus's socket and user 0 (or a polkit
-    /// rule). Pods end in their order, where kubelet is set up for it.
+    /// Ask logind over D-Bus: no program and no privilege is needed for it, only the bus's socket and a user whom polkit allows
+    /// that; the files for the host are in `operators/reboot/host`. Root is refused unless `--allow-root` is given. Pods end in
+    /// their order, where kubelet is set up for it.
     Logind {
         /// The address of the bus. Default: the system's.
         bus: Option<String>,

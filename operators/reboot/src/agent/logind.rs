@@ -18,8 +18,9 @@ pub(super) async fn reboot(bus: Option<&str>) -> Result<(), String> {
         .unwrap_or_else(|_| Err(zbus::Error::Failure(format!("no answer in {PATIENCE:?}"))))
         .map_err(|error| {
             format!(
-                "the system's D-Bus cannot be reached: {error}; mount the host's /run/dbus/system_bus_socket, or choose \
-                 another way with --reboot-with or --reboot-command"
+                "the system's D-Bus cannot be reached: {error}; mount the host's /run/dbus/system_bus_socket, see that the user \
+                 of this process exists on the host (operators/reboot/host/install makes it), or choose another way with \
+                 --reboot-with or --reboot-command"
             )
         })?;
     // Nobody is there to be asked for a password.
@@ -28,8 +29,8 @@ pub(super) async fn reboot(bus: Option<&str>) -> Result<(), String> {
     match tokio::time::timeout(PATIENCE, asked).await {
         Ok(Ok(_)) => Ok(()),
         Ok(Err(error)) => Err(format!(
-            "logind does not reboot: {error}; it does so for user 0, and for whom a polkit rule allows \
-             org.freedesktop.login1.reboot"
+            "logind does not reboot: {error}; it does so for users whom a polkit rule allows org.freedesktop.login1.reboot: \
+             install operators/reboot/host on this node"
         )),
         Err(_) => Err(format!("logind does not answer in {PATIENCE:?}")),
     }

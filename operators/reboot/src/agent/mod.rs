@@ -56,6 +56,12 @@ pub enum AgentError {
         "there is no node `{0}` in this cluster: NODE_NAME (or --node) must be the name of the node that this process runs on"
     )]
     UnknownNode(String),
+    /// It would be root on the host.
+    #[error(
+        "refusing to use the system bus as root: whoever takes over this process could start any program as root on the host. Run it \
+         as the user `windlass-reboot`, whom the files in operators/reboot/host allow to reboot and nothing else, or pass --allow-root"
+    )]
+    Root,
     /// It does not know its boot.
     #[error(transparent)]
     Boot(#[from] BootError),
@@ -126,6 +132,7 @@ pub async fn setup_at(
         Ok(Some(node)) => check(&node, &how, &boot)?,
         Err(error) => tracing::warn!(node = name, %error, "the node cannot be read yet"),
     }
+    refuse_root(&how, arguments.allow_root, rustix::process::geteuid().is_root())?;
     let agent = Agent {
         names: names.clone(),
         boot,
@@ -146,6 +153,14 @@ pub async fn setup_at(
     })
 }
 
+/// The other ways need root, or a command that has it, and somebody chose them.
+fn refuse_root(how: &How, allow_root: bool, is_root: bool) -> Result<(), AgentError> {
+    if is_root && !allow_root && matches!(how, How::Logind { .. }) {
+        return Err(AgentError::Root);
+    }
+    Ok(())
+}
+
 fn check(node: &Node, how: &How, boot: &Boot) -> Result<(), AgentError> {
     let name = node.metadata.name.clone().unwrap_or_default();
     if *how == How::Simulated && !is_simulated(node) {
@@ -164,4 +179,23 @@ fn check(node: &Node, how: &How, boot: &Boot) -> Result<(), AgentError> {
         );
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agent_refuses_the_bus_as_root_unless_allowed() {
+        let bus = How::Logind { bus: None };
+        let refused = refuse_root(&bus, false, true).expect_err("refused").to_string();
+        for fix in ["windlass-reboot", "operators/reboot/host", "--allow-root"] {
+            assert!(refused.contains(fix), "{fix} in {refused}");
+        }
+        assert!(refuse_root(&bus, true, true).is_ok());
+        assert!(refuse_root(&bus, false, false).is_ok());
+        for how in [How::Systemctl, How::Simulated] {
+            assert!(refuse_root(&how, false, true).is_ok(), "{how:?}");
+        }
+    }
 }

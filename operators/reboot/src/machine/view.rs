@@ -8,7 +8,7 @@ use windlass::{
     prelude::{Resource, ResourceExt},
 };
 
-use crate::state::{Names, Order, Phase, Progress, State, Unreadable, read};
+use crate::state::{Names, Order, Phase, Progress, State, Unreadable, clip, read};
 
 /// A Node, read: all that decides what happens to it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -27,7 +27,7 @@ pub struct NodeView {
     pub ready: bool,
     /// Whether it takes no new pods.
     pub unschedulable: bool,
-    /// The request, and its reason.
+    /// The request, and the beginning of its reason.
     pub needed: Option<String>,
     /// Where it is on its way.
     pub state: Option<Result<State, Unreadable>>,
@@ -56,11 +56,12 @@ impl NodeView {
             boot_id: info.map(|info| info.boot_id.clone()).unwrap_or_default(),
             ready: conditions.any(|one| one.type_ == "Ready" && one.status == "True"),
             unschedulable: node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true),
-            needed: annotations.get(&names.needed).cloned(),
+            needed: annotations.get(&names.needed).map(|reason| clip(reason)),
             state: annotation(annotations, &names.state),
             cordoned: annotations.contains_key(&names.cordoned),
             order: annotation(annotations, &names.now),
-            progress: annotation(annotations, &names.in_progress),
+            progress: annotation(annotations, &names.in_progress)
+                .map(|progress| progress.map(Progress::clipped)),
         }
     }
 

@@ -4,6 +4,7 @@ mod agent;
 mod node;
 mod policy;
 mod race;
+mod token;
 
 use windlass_suite::suite;
 

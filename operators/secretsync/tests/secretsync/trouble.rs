@@ -396,7 +396,7 @@ pub(crate) async fn a_stall_is_told_by_its_health(case: Case) -> anyhow::Result<
 /// What `/healthz` says, with its head.
 async fn health(address: &str) -> anyhow::Result<String> {
     let mut connection = TcpStream::connect(address).await?;
-    let request = "GET /healthz?verbose HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n";
+    let request = "GET /healthz?verbose HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
     connection.write_all(request.as_bytes()).await?;
     let mut answer = String::new();
     connection.read_to_string(&mut answer).await?;

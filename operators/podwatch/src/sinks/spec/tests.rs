@@ -48,7 +48,8 @@ fn options_say_more() {
         panic!("{:?}", spec.address)
     };
     assert_eq!((rotation.size, rotation.keep), (10 << 20, 1));
-    let spec = parsed("webhook:http://h/x,timeout=500ms,source=/here,token-file=/t,ca=/c");
+    let spec =
+        parsed("webhook:http://h/x,timeout=500ms,source=/here,token-file=/t,insecure-token=allow,ca=/c");
     let Address::Webhook(url, settings) = spec.address else {
         panic!("{:?}", spec.address)
     };
@@ -60,6 +61,11 @@ fn options_say_more() {
         (&*settings.source, settings.token_file, settings.ca),
         ("/here", Some("/t".into()), Some("/c".into()))
     );
+    assert!(settings.insecure_token);
+    let Address::Webhook(_, settings) = parsed("webhook:https://h/x,token-file=/t").address else {
+        panic!("a webhook")
+    };
+    assert!(!settings.insecure_token);
 }
 
 #[test]
@@ -96,6 +102,18 @@ fn what_is_wrong_is_told_with_what_would_be_right() {
         (
             "webhook:http://me:s3cret@h/",
             "`webhook:` needs an address without a user (give a token with `token-file=`), as in `webhook:https://example.com/hook`",
+        ),
+        (
+            "webhook:http://h/,token-file=/s3cret",
+            "`token-file` would be sent over plain HTTP, where everyone on the way can read it: use an address with https://, or add `insecure-token=allow`",
+        ),
+        (
+            "webhook:http://127.0.0.1:80/,token-file=/s3cret",
+            "`token-file` would be sent over plain HTTP, where everyone on the way can read it: use an address with https://, or add `insecure-token=allow`",
+        ),
+        (
+            "webhook:http://h/,insecure-token=yes,token-file=/t",
+            "`insecure-token=yes` is not `allow`",
         ),
         (
             "stdout,rotate=1MB",

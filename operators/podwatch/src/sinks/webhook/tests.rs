@@ -377,6 +377,59 @@ async fn a_token_is_sent_as_it_is_now() {
     assert_eq!(sent, ["Bearer one", "Bearer two"]);
 }
 
+#[test]
+fn webhook_with_token_refuses_plain_http() {
+    let settings = |insecure_token| Settings {
+        token_file: Some("/t".into()),
+        insecure_token,
+        ..Settings::default()
+    };
+    let made = |url: &str, settings| {
+        Webhook::new(url.parse().expect("an address"), settings, Clock::system())
+            .map(drop)
+            .map_err(|error| error.to_string())
+    };
+    for url in ["http://h/", "http://127.0.0.1/", "http://localhost/"] {
+        let error = made(url, settings(false)).expect_err(url);
+        assert!(
+            error.contains("use an address with https://, or add `insecure-token=allow`"),
+            "{error}"
+        );
+        assert_eq!(made(url, settings(true)), Ok(()), "{url}");
+        assert_eq!(made(url, Settings::default()), Ok(()), "{url}");
+    }
+    assert_eq!(made("https://h/", settings(false)), Ok(()));
+}
+
+#[tokio::test]
+async fn redirect_does_not_carry_the_token_elsewhere() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let token_file = folder.path().join("token");
+    std::fs::write(&token_file, "s3cret").expect("written");
+    for status in [301, 302, 303, 307, 308] {
+        let other = Server::new([OK]);
+        let place = format!("http://127.0.0.1:{}/", listen(other.clone(), None).await);
+        let place: &'static str = Box::leak(place.into_boxed_str());
+        let location: &'static [_] = Box::leak(Box::new([("location", place)]));
+        let first = Server::new([Act::Answer(status, location, "")]);
+        let port = listen(first.clone(), None).await;
+        let settings = Settings {
+            token_file: Some(token_file.clone()),
+            insecure_token: true,
+            ..Settings::default()
+        };
+        let url = format!("http://127.0.0.1:{port}/").parse().expect("an address");
+        let mut webhook = Webhook::new(url, settings, Clock::system()).expect("a webhook");
+        let trouble = deliver(&mut webhook).await.expect_err("it leads elsewhere");
+        assert!(
+            matches!(trouble, Trouble::Refused { .. }),
+            "{status}: {trouble:?}"
+        );
+        assert_eq!(first.0.lock().asked.len(), 1, "{status}");
+        assert_eq!(other.0.lock().asked.len(), 0, "{status}");
+    }
+}
+
 /// Serves on a socket of the machine, with TLS if there is a certificate.
 async fn listen(server: Server, tls: Option<tokio_rustls::TlsAcceptor>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");

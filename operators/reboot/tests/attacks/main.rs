@@ -1,0 +1,33 @@
+//! What a compromised agent can and cannot do: a case for each claim of "A compromised agent" in docs/reboot.md that a cluster
+//! can show. `attacks_host.rs` has those about the manifests and the host's files, `attacks_bus.rs` those about the bus.
+
+#[path = "../controller/fleet.rs"]
+#[allow(dead_code, reason = "each test binary uses a part")]
+mod fleet;
+mod lies;
+#[path = "../controller/machines.rs"]
+#[allow(dead_code, reason = "each test binary uses a part")]
+mod machines;
+#[path = "../reboot/node.rs"]
+#[allow(dead_code, reason = "each test binary uses a part")]
+mod node;
+mod stolen;
+#[path = "../reboot/token.rs"]
+#[allow(dead_code, reason = "each test binary uses a part")]
+mod token;
+
+use windlass_suite::suite;
+
+// Policies and nodes are the cluster's.
+suite!("attacks", paused, apart;
+    stolen::stolen_token_writes_nothing_to_other_nodes,
+    stolen::stolen_token_cannot_arm_its_own_node,
+    stolen::stolen_token_cannot_fill_the_annotations_of_its_node,
+    stolen::stolen_token_gives_no_other_rights,
+    lies::forged_command_without_grant_reboots_nothing,
+    lies::lie_about_the_boot_frees_no_slot,
+    lies::proof_for_another_grant_is_no_proof,
+    lies::unreadable_progress_is_no_proof,
+    lies::huge_failure_text_still_fails_the_node,
+    lies::huge_request_reason_does_not_block_the_roll,
+);
