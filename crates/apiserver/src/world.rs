@@ -26,7 +26,7 @@ impl World {
         let random = |salt: u64| {
             Mutex::new(match seed {
                 Some(seed) => Random::Seeded(fastrand::Rng::with_seed(seed ^ salt)),
-                None => Random::System(Pool::default()),
+                None => Random::System(Box::default()),
             })
         };
         Self {
@@ -91,7 +91,7 @@ impl World {
 /// Where random bytes come from.
 #[derive(Debug)]
 enum Random {
-    System(Pool),
+    System(Box<Pool>),
     Seeded(fastrand::Rng),
 }
 
@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn below_reaches_every_number_and_no_other() {
         for mut random in [
-            Random::System(Pool::default()),
+            Random::System(Box::default()),
             Random::Seeded(fastrand::Rng::with_seed(1)),
         ] {
             let seen: std::collections::BTreeSet<_> = (0..1_000).map(|_| random.below(7)).collect();

@@ -143,7 +143,6 @@ impl Api {
             );
             return Err(Status::precondition(resource, name, &why));
         }
-        let reference = |object: &Object| json!({"name": object.name(), "uid": object.meta("uid")});
         about[kind.to_lowercase()] = reference(&object);
         let node = object.text_at("spec.nodeName");
         if kind == "Pod" && !node.is_empty() {
@@ -167,4 +166,8 @@ fn check_seconds(seconds: i64) -> Result<(), Status> {
         Problem::Invalid(seconds.into(), why.into()),
     );
     Err(Status::invalid(GROUP, KIND, "", &[error]))
+}
+
+fn reference(object: &Object) -> Value {
+    json!({"name": object.name(), "uid": object.meta("uid")})
 }

@@ -93,12 +93,6 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Passes a depth, if a document may have it.
-    fn within(&self, depth: usize) -> Result<usize, String> {
-        let refuse = |_| format!("yaml: exceeded max depth of {}", depth::MAX);
-        depth::check(depth).map(|()| depth).map_err(refuse)
-    }
-
     fn spend(&mut self, cost: usize) -> Result<(), String> {
         let left = self.budget.checked_sub(cost);
         self.budget = left.ok_or("yaml: document contains excessive aliasing")?;
@@ -108,7 +102,7 @@ impl<'a> Tree<'a> {
     /// The value that begins with an event.
     fn node(&mut self, event: Event<'a>, span: Span, depth: usize) -> Result<Value, String> {
         let depth = match event {
-            Event::SequenceStart(..) | Event::MappingStart(..) => self.within(depth + 1)?,
+            Event::SequenceStart(..) | Event::MappingStart(..) => within(depth + 1)?,
             _ => depth,
         };
         self.spend(1)?;
@@ -142,7 +136,7 @@ impl<'a> Tree<'a> {
                     .ok_or_else(|| format!("yaml: anchor '{name}' value contains itself"))?;
                 let value = value.clone();
                 self.spend(size(&value))?;
-                self.within(depth + depth::of_value(&value))?;
+                within(depth + depth::of_value(&value))?;
                 (0, value)
             }
             Event::UnresolvedAlias(name) => return Err(format!("yaml: unknown anchor '{name}' referenced")),
@@ -207,7 +201,7 @@ impl<'a> Tree<'a> {
         const WRONG: &str = "yaml: map merge requires map or sequence of maps as the value";
         match event {
             Event::MappingStart(_, 0, _) => {
-                let depth = self.within(depth + 1)?;
+                let depth = within(depth + 1)?;
                 self.mapping(depth)
             }
             Event::Alias(id) => {
@@ -231,6 +225,12 @@ impl<'a> Tree<'a> {
         }
         fields.insert(key, value);
     }
+}
+
+/// Passes a depth, if a document may have it.
+fn within(depth: usize) -> Result<usize, String> {
+    let refuse = |_| format!("yaml: exceeded max depth of {}", depth::MAX);
+    depth::check(depth).map(|()| depth).map_err(refuse)
 }
 
 fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Value, String> {
