@@ -80,8 +80,8 @@ pub struct Arguments {
     )]
     pub sinks: Vec<SinkSpec>,
 
-    /// Keeps in this file what each sink was told, so that nothing is missed while it is away, and little told twice; one file
-    /// for each cluster
+    /// Keeps in this file (mode 0600) what each sink was told, so that nothing is missed while it is away, and little told twice;
+    /// one file for each cluster
     #[arg(long, value_name = "FILE", help_heading = HEADING)]
     pub state: Option<PathBuf>,
 }

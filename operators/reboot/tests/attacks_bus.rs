@@ -3,7 +3,7 @@
 //! The daemon runs as the user of the test, and so do the client and the services. So the policy is loaded for this user in place
 //! of `windlass-reboot`, and rules that come after it (`mandatory`) let the services do what they have to.
 //!
-//! Without a dbus-daemon on the PATH the cases are ignored, with that as the reason.
+//! Without a dbus-daemon on the PATH, or as a user without a name, the cases are ignored with that as the reason.
 
 use std::{
     path::Path,
@@ -84,8 +84,17 @@ fn missing() -> Option<String> {
         .stderr(Stdio::null())
         .status();
     match found {
+        Ok(status) if status.success() => {}
+        _ => return Some("no dbus-daemon on the PATH (Debian: apt-get install dbus-daemon)".to_owned()),
+    }
+    let named = Command::new("id")
+        .arg("-un")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    match named {
         Ok(status) if status.success() => None,
-        _ => Some("no dbus-daemon on the PATH (Debian: apt-get install dbus-daemon)".to_owned()),
+        _ => Some("this user has no name, and dbus-daemon refuses such users".to_owned()),
     }
 }
 

@@ -21,7 +21,7 @@ pub const SINK_HELP: &str = "\
 stdout                 a line of text for each notice
 stdout:diff            the same, and what changed
 stdout:json            a line of JSON for each notice
-file:PATH              lines of JSON, appended to a file
+file:PATH              lines of JSON, appended to a file; a new one is readable by its owner alone (mode 0600)
 webhook:URL            CloudEvents, sent with POST to an address with http:// or https://
 
 Options follow, each after a comma:

@@ -19,7 +19,7 @@ use crate::{
         NodeView,
         agent::{AgentStep, PATIENCE, step, unchecked},
     },
-    state::{Names, Progress, text},
+    state::{Names, Progress, clip, text},
 };
 
 /// How long a check may take, and how long after it the next one is.
@@ -76,7 +76,7 @@ impl Reconciler for Agent {
                     self.complaints.lock().get(&view.name).cloned(),
                 ) {
                     failed.push_str(": ");
-                    failed.push_str(&why);
+                    failed.push_str(&clip(&why));
                 }
                 if self.write(&node, &progress, &ctx).await? {
                     let why = progress.failed.as_deref();

@@ -120,7 +120,7 @@ pub(crate) async fn huge_failure_text_still_fails_the_node(case: Case) -> anyhow
     fleet.annotate(&nodes[0], progress(&lie)).await?;
     let reason = holds_the_roll(fleet, &nodes).await?;
     assert!(reason.starts_with("its agent gave up:  [2Jno xxx"), "{reason}");
-    assert!(reason.chars().count() < 300, "{}", reason.len());
+    assert!(reason.chars().count() < 1100, "{}", reason.len());
     Ok(())
 }
 
