@@ -187,9 +187,10 @@ impl Engine {
     /// Tells of a namespace whose consent cannot be understood.
     pub(crate) fn consent(&self, namespace: &Arc<str>, ctx: &Context) -> Action {
         let roster = self.roster.read();
-        if let Some(place) = roster.place(namespace)
-            && let Some(invalid) = &place.consent.invalid
-        {
+        let Some(place) = roster.place(namespace) else {
+            return Action::done();
+        };
+        for invalid in place.invalid() {
             let reference = ObjectReference {
                 api_version: Some("v1".to_owned()),
                 kind: Some("Namespace".to_owned()),
@@ -197,8 +198,7 @@ impl Engine {
                 uid: Some(place.uid.to_string()),
                 ..ObjectReference::default()
             };
-            ctx.recorder()
-                .warning(&reference, "InvalidConsent", invalid.as_str());
+            ctx.recorder().warning(&reference, "InvalidConsent", invalid);
         }
         Action::done()
     }

@@ -23,6 +23,12 @@ pub const SYNCED_BY: &str = "secretsync.windlass.dev/synced-by";
 /// On a copy: the hash of what was written.
 pub const HASH: &str = "secretsync.windlass.dev/hash";
 
+/// On a namespace (annotation or label) or on an object that is in the way: the source namespaces whose syncs may adopt it.
+pub const ADOPT: &str = "secretsync.windlass.dev/adopt";
+
+/// On a copy that existed before it became one. It is released when it is not wanted any more, never deleted.
+pub const ADOPTED: &str = "secretsync.windlass.dev/adopted";
+
 /// On a copy that stays when its sync goes: `Orphan`.
 pub const DELETION_POLICY: &str = "secretsync.windlass.dev/deletion-policy";
 
@@ -66,11 +72,13 @@ pub struct SecretSyncSpec {
     pub keys: Filter,
     /// Which labels and annotations of the source are copied.
     pub metadata: MetadataPolicy,
-    /// What happens to an object of the same name that is there already and is nobody's copy.
+    /// What happens to an object of the same name that is there already and is nobody's copy. Anything but `Never` also needs
+    /// the target's consent, by the annotation `secretsync.windlass.dev/adopt`.
     pub adoption_policy: AdoptionPolicy,
     /// What happens to the copies when the SecretSync goes.
     pub deletion_policy: DeletionPolicy,
     /// Whether a copy may be deleted and created anew when it cannot be changed: because it is immutable, or its type differs.
+    /// Never done to an adopted object.
     pub recreate: Recreate,
     /// Whether what is a copy itself may be copied on.
     pub allow_chaining: bool,
@@ -124,10 +132,10 @@ pub enum AdoptionPolicy {
     #[serde(rename = "Never")]
     #[default]
     Never,
-    /// It becomes a copy if its type and data are already the same.
+    /// It becomes a copy if its type and data are already the same, and the object itself consents to the comparison.
     #[serde(rename = "IfIdentical")]
     IfIdentical,
-    /// It becomes a copy, whatever it holds.
+    /// It becomes a copy, whatever it holds, if the object or its namespace consents.
     #[serde(rename = "Always")]
     Always,
 }

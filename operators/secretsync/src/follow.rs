@@ -20,7 +20,7 @@ use windlass::{
 };
 
 use crate::{
-    api::{SOURCE_UID, SecretSync, SourceKind},
+    api::{ADOPT, SOURCE_UID, SecretSync, SourceKind},
     consent::Consent,
     engine::{Cause, Copies, Engine, Listers},
     held::{Held, Marks},
@@ -225,6 +225,7 @@ fn place(namespace: &PartialObjectMeta<Namespace>, annotation: &str) -> Place {
     Place {
         uid: namespace.metadata.uid.as_deref().unwrap_or_default().into(),
         consent: Consent::of(&namespace.metadata, annotation),
+        adopt: Consent::of(&namespace.metadata, ADOPT),
         labels: namespace.labels().clone(),
         is_terminating: namespace.metadata.deletion_timestamp.is_some(),
     }
@@ -252,7 +253,7 @@ impl Engine {
         };
         let is_strange = place
             .as_ref()
-            .is_some_and(|place| place.consent.invalid.is_some());
+            .is_some_and(|place| place.invalid().next().is_some());
         self.change_all(cause_of(change), |roster| {
             (roster.set_place(&namespace, place), ())
         });

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use windlass::k8s_openapi::api::core::v1::ObjectReference;
 
 use crate::{
+    adoption::Adoption,
     identity::{Mark, SyncId},
     member::Member,
     roster::{Place, Roster, Sync},
@@ -31,6 +32,7 @@ pub(crate) struct Order {
 pub(crate) struct Live {
     pub(crate) mark: Arc<Mark>,
     pub(crate) rules: Arc<Rules>,
+    pub(crate) adoption: Adoption,
     pub(crate) is_deleting: bool,
     pub(crate) reference: ObjectReference,
 }
@@ -87,6 +89,11 @@ impl Roster {
             live: Some(Live {
                 mark: Arc::clone(&sync.mark),
                 rules: Arc::clone(rules),
+                adoption: Adoption {
+                    source: Arc::clone(&sync.namespace),
+                    configured: Arc::clone(&self.scope.source_namespace),
+                    by_namespace: place.adopt.allows(&sync.namespace, &self.scope.source_namespace),
+                },
                 is_deleting: sync.is_deleting,
                 reference: sync.reference.clone(),
             }),

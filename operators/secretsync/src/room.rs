@@ -11,6 +11,7 @@ use windlass::{
 };
 
 use crate::{
+    adoption::{is_reserved, is_token},
     api::{SOURCE, SOURCE_UID, SourceKind},
     identity::SyncId,
     slot::Slot,
@@ -90,7 +91,7 @@ impl Seen {
             created: created.map_or(0, |time| time.0.as_second()),
             annotations: Annotations {
                 is_annotated: annotated(annotation).is_some_and(|value| value != "false"),
-                is_token: annotated("kubernetes.io/service-account.uid").is_some(),
+                is_token: is_token(metadata),
             },
             is_copy: metadata
                 .labels
@@ -136,8 +137,8 @@ impl Source {
 
     /// Whether it is known that it is never copied: by its name, its metadata, or because its type was seen.
     pub(crate) fn is_excluded(&self) -> bool {
-        let is_named_so = self.name.starts_with("sh.helm.release.v1.");
-        self.kind == SourceKind::Secret && (self.is_token || is_named_so || self.slot.is_excluded())
+        is_reserved(self.kind, &self.name)
+            || self.kind == SourceKind::Secret && (self.is_token || self.slot.is_excluded())
     }
 
     /// The way that a copy of it has come: itself, and where it came from, nearest first.

@@ -38,9 +38,20 @@ pub(crate) struct Scope {
 /// A namespace.
 pub(crate) struct Place {
     pub(crate) uid: Arc<str>,
+    /// From where it takes copies.
     pub(crate) consent: Consent,
+    /// To whom it gives objects that it had before.
+    pub(crate) adopt: Consent,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) is_terminating: bool,
+}
+
+impl Place {
+    /// What it says about consent and cannot be understood.
+    pub(crate) fn invalid(&self) -> impl Iterator<Item = &str> {
+        let said = [&self.consent, &self.adopt];
+        said.into_iter().filter_map(|consent| consent.invalid.as_deref())
+    }
 }
 
 /// A sync that is there.

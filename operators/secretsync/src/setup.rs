@@ -12,7 +12,7 @@ use windlass::{
 };
 
 use crate::{
-    api::{DELETION_POLICY, HASH, SOURCE, SOURCE_UID, SYNCED_BY},
+    api::{ADOPT, ADOPTED, DELETION_POLICY, HASH, SOURCE, SOURCE_UID, SYNCED_BY},
     arguments::Arguments,
     consent::is_namespace_name,
     engine::{Engine, Engineer},
@@ -121,7 +121,16 @@ fn check(arguments: &Arguments) -> Result<(), SetupError> {
         }
     }
     let name = arguments.annotation.as_str();
-    let is_ours = [SOURCE, SOURCE_UID, SYNCED_BY, HASH, DELETION_POLICY].contains(&name);
+    let is_ours = [
+        ADOPT,
+        ADOPTED,
+        SOURCE,
+        SOURCE_UID,
+        SYNCED_BY,
+        HASH,
+        DELETION_POLICY,
+    ]
+    .contains(&name);
     if is_ours {
         return wrong(
             "--annotation",

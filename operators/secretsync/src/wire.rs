@@ -194,16 +194,18 @@ async fn write(client: &Client, method: Method, path: &str, body: Bytes) -> Resu
     answer(client, request).await.map(drop)
 }
 
-/// Deletes this very object. One that is gone, or is another one now, is no error: it is not there any more.
+/// Deletes this very object in this very version. One that is gone, or has changed, is no error: its watch tells of that, and
+/// whether it is still a copy is decided again.
 pub(crate) async fn delete(
     client: &Client,
     kind: SourceKind,
     namespace: &str,
     name: &str,
     uid: &str,
+    version: u64,
 ) -> Result<(), Failure> {
     let options = json!({
-        "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": { "uid": uid },
+        "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": { "uid": uid, "resourceVersion": version.to_string() },
     });
     let request = Request::delete(path(kind, namespace, Some(name)))
         .header(header::ACCEPT, METADATA)

@@ -43,6 +43,7 @@ fn place(consent: Option<&str>) -> Arc<Place> {
     Arc::new(Place {
         uid: "p".into(),
         consent: Consent::of(&metadata, SYNC),
+        adopt: Consent::default(),
         labels: BTreeMap::from([("tier".to_owned(), consent.unwrap_or_default().to_owned())]),
         is_terminating: false,
     })
