@@ -33,6 +33,8 @@ struct Standing {
     wrong: Option<String>,
     is_deleting: bool,
     is_paused: bool,
+    /// What it asks for and may not have.
+    excess: Option<String>,
     /// It names or selects nothing at all.
     is_empty: bool,
     matched: u32,
@@ -79,7 +81,8 @@ impl Engine {
             ledger.through(&id);
             ledger.summary(&id, FAILURES)
         };
-        if !summary.was_through && standing.wrong.is_none() && !standing.is_paused {
+        let is_idle = standing.wrong.is_some() || standing.is_paused || standing.excess.is_some();
+        if !summary.was_through && !is_idle {
             return Ok(Action::done());
         }
         // One that goes has something to tell only if something keeps it. Whatever goes is told, and then it is looked at again.
@@ -162,6 +165,7 @@ impl Engine {
             wrong,
             is_deleting: sync.is_deleting,
             is_paused,
+            excess: roster.excess(id, sync),
             is_empty: object.spec.secret_selector.is_none() && object.spec.names.is_empty(),
             matched: count(matched),
             passed_over: count(sync.members.len() - matched),
@@ -266,6 +270,12 @@ fn ready(standing: &Standing, summary: &Summary, status: &SecretSyncStatus) -> F
         return no(
             "Paused",
             "spec.paused is true: nothing is written or deleted".to_owned(),
+        );
+    }
+    if let Some(excess) = &standing.excess {
+        return no(
+            "BudgetExceeded",
+            format!("{excess}; nothing is written until it selects less"),
         );
     }
     if standing.is_empty {

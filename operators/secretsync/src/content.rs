@@ -18,7 +18,7 @@ use serde::{Deserialize, Deserializer, de};
 use windlass::kube::api::ObjectMeta;
 use zeroize::{Zeroize, Zeroizing};
 
-use crate::{api::SourceKind, policy::LAST_APPLIED};
+use crate::{api::SourceKind, meter::Reservation, policy::LAST_APPLIED};
 
 /// Values shorter than this may be in a text by chance, and so may parts of values.
 const SHORT: usize = 4;
@@ -124,6 +124,9 @@ pub(crate) struct Content {
     data: Option<BTreeMap<String, Hidden>>,
     #[serde(default)]
     binary_data: Option<BTreeMap<String, Hidden>>,
+    /// Of a source: what it counts for as long as it is held.
+    #[serde(skip)]
+    pub(crate) reservation: Option<Reservation>,
 }
 
 impl Content {
@@ -146,6 +149,13 @@ impl Content {
 
     pub(crate) fn uid(&self) -> &str {
         self.metadata.uid.as_deref().unwrap_or_default()
+    }
+
+    /// How much it takes, as far as it can be large.
+    pub(crate) fn size(&self) -> usize {
+        self.values()
+            .map(|(_, key, value)| key.len() + value.0.len())
+            .sum()
     }
 
     pub(crate) fn version(&self) -> u64 {

@@ -50,6 +50,7 @@ mod held;
 mod identity;
 mod ledger;
 mod member;
+mod meter;
 mod plan;
 mod policy;
 mod room;

@@ -45,6 +45,11 @@ impl Member {
         })
     }
 
+    /// Whether it is to be copied, as far as its metadata tells.
+    pub(crate) fn counts(&self) -> bool {
+        self.refusal.is_none() && !self.source.is_reserved()
+    }
+
     /// What a copy should hold; `None` if the source is gone or is another one now.
     pub(crate) async fn wanted(
         &self,

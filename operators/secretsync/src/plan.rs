@@ -34,6 +34,8 @@ pub(crate) struct Live {
     pub(crate) rules: Arc<Rules>,
     pub(crate) adoption: Adoption,
     pub(crate) is_deleting: bool,
+    /// It asks for more than it may: nothing is written, and what is not wanted any more is taken away all the same.
+    pub(crate) is_over: bool,
     pub(crate) reference: ObjectReference,
 }
 
@@ -95,6 +97,7 @@ impl Roster {
                     by_namespace: place.adopt.allows(&sync.namespace, &self.scope.source_namespace),
                 },
                 is_deleting: sync.is_deleting,
+                is_over: self.excess(id, sync).is_some(),
                 reference: sync.reference.clone(),
             }),
             wanted,

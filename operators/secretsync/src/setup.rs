@@ -19,7 +19,7 @@ use crate::{
     figures::{self, Figures},
     follow::follow,
     grip::FIELD_MANAGER,
-    roster::Scope,
+    roster::{Limits, Scope},
 };
 
 /// How long a piece of work waits after its first failure, and at most.
@@ -71,6 +71,11 @@ pub async fn setup(
         annotation: arguments.annotation.as_str().into(),
         allowed: arguments.allowed_namespaces.iter().cloned().collect(),
         within: namespaces.iter().cloned().collect(),
+        limits: Limits {
+            sources: arguments.max_sources.get(),
+            copies: arguments.max_copies.get(),
+            content: arguments.max_content_mib.get().saturating_mul(1 << 20),
+        },
     };
     let engine = Arc::new(Engine::new(scope, Figures::new()));
     figures::show(&manager.metrics(), &engine);

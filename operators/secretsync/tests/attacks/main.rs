@@ -5,6 +5,7 @@
 
 mod adoption;
 mod crash;
+mod load;
 mod oracle;
 mod overwrite;
 mod races;
@@ -30,4 +31,9 @@ suite!("secretsync-attacks", paused, apart;
     races::marks_removed_before_an_update_keep_the_object,
     races::consent_withdrawn_before_an_adoption_stops_it,
     crash::adoption_and_release_survive_every_death,
+    load::many_names_and_selectors_share_one_watch_for_each_kind,
+    load::lists_have_a_limit,
+    load::a_sync_over_its_budget_writes_nothing_and_says_so,
+    load::large_sources_are_not_held_beyond_the_limit,
+    load::conflicts_are_looked_at_less_often_the_more_there_are,
 );
