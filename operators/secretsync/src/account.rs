@@ -174,7 +174,8 @@ impl Engine {
         })
     }
 
-    /// Whether there are copies of this very SecretSync, where they do not go with their namespace.
+    /// Whether there are copies of this very SecretSync that are still to be taken away: not those that go with their namespace,
+    /// nor those that wait for a finalizer of the target's.
     fn has_copies(&self, sync: &SecretSync) -> bool {
         let uid = sync.metadata.uid.as_deref().unwrap_or_default();
         let roster = self.roster.read();
@@ -183,7 +184,10 @@ impl Engine {
             let copies = self.listers().held(kind).of_sync(&ObjectKey::of(sync), None);
             copies.iter().any(|(key, held)| {
                 let is_own = matches!(held.mark.as_deref(), Some(Mark::Sync { uid: of, .. }) if &**of == uid);
-                is_own && held.grip.is_ours && is_left(key.namespace().unwrap_or_default())
+                is_own
+                    && held.grip.is_ours
+                    && !held.is_deleting
+                    && is_left(key.namespace().unwrap_or_default())
             })
         })
     }

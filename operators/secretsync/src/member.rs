@@ -151,7 +151,7 @@ impl Wanted {
         let keys = self.content.keys().filter(|(_, key)| self.admits(key));
         let mut names: Vec<_> = keys.map(|(field, key)| Owned::key(field, key)).collect();
         names.extend((self.kind == SourceKind::Secret).then_some(Owned::Type));
-        names.extend(self.content.is_immutable().then_some(Owned::Immutable));
+        names.extend(self.makes_immutable(origin).then_some(Owned::Immutable));
         names.push(Owned::Label(SOURCE_UID));
         names.extend(self.labels.keys().map(|name| Owned::Label(name)));
         names.extend(
@@ -190,14 +190,14 @@ impl Wanted {
             annotations: Some(annotations),
             ..ObjectMeta::default()
         };
-        self.body(&metadata, self.content.is_immutable())
+        self.body(&metadata, None, self.content.is_immutable())
     }
 
     /// What is there, made a copy: metadata of others stays.
     pub(crate) fn body_over(&self, there: &Content, mark: &Mark, origin: Origin) -> Bytes {
         // What is immutable cannot become mutable again.
-        let immutable = self.content.is_immutable() || there.is_immutable();
-        self.body(&self.metadata_over(there, mark, origin), immutable)
+        let immutable = self.makes_immutable(origin) || there.is_immutable();
+        self.body(&self.metadata_over(there, mark, origin), Some(there), immutable)
     }
 
     fn metadata_over(&self, there: &Content, mark: &Mark, origin: Origin) -> ObjectMeta {
@@ -214,9 +214,15 @@ impl Wanted {
         metadata
     }
 
-    fn body(&self, metadata: &ObjectMeta, immutable: bool) -> Bytes {
+    fn body(&self, metadata: &ObjectMeta, over: Option<&Content>, immutable: bool) -> Bytes {
         self.content
-            .body(self.kind, metadata, immutable, |key| self.admits(key))
+            .body(self.kind, metadata, over, immutable, |key| self.admits(key))
+    }
+
+    /// Whether a copy becomes immutable with its source. It can never be undone, so it is not done to what was adopted and goes
+    /// back to the target one day.
+    fn makes_immutable(&self, origin: Origin) -> bool {
+        self.content.is_immutable() && origin == Origin::Created
     }
 
     /// Whether it holds what a copy should.
@@ -227,12 +233,13 @@ impl Wanted {
 
     /// Whether nothing needs to be written.
     pub(crate) fn is_as_it_should_be(&self, there: &Content, mark: &Mark) -> bool {
-        let metadata = self.metadata_over(there, mark, Origin::of(&there.metadata));
+        let origin = Origin::of(&there.metadata);
+        let metadata = self.metadata_over(there, mark, origin);
         let same = |a: &Option<BTreeMap<_, _>>, b: &Option<BTreeMap<String, String>>| {
             a.iter().flatten().eq(b.iter().flatten())
         };
         self.is_held_by(there)
-            && (there.is_immutable() || !self.content.is_immutable())
+            && (there.is_immutable() || !self.makes_immutable(origin))
             && same(&metadata.labels, &there.metadata.labels)
             && same(&metadata.annotations, &there.metadata.annotations)
     }
@@ -271,5 +278,5 @@ pub(crate) fn body_unmarked(there: &Content, kind: SourceKind) -> Bytes {
         .annotations
         .iter_mut()
         .for_each(|all| all.retain(|name, _| !ours(name)));
-    there.body(kind, &metadata, there.is_immutable(), |_| true)
+    there.body(kind, &metadata, Some(there), there.is_immutable(), |_| true)
 }

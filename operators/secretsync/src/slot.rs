@@ -70,6 +70,7 @@ impl Slot {
         if content.uid() != &*source.uid {
             return Ok(None);
         }
+        content.forget_applied();
         content.reservation = meter.reserve(content.size());
         if content.reservation.is_none() {
             known.too_large = Some((content.version(), content.size()));

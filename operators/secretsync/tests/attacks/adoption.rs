@@ -12,6 +12,9 @@ use crate::{
     world::World,
 };
 
+/// What `kubectl apply` notes on an object.
+const APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
 /// Policy of the source and consent of the target: only both together adopt, and only what the policy allows.
 pub(crate) async fn consent_of_the_target_decides_what_is_adopted(case: Case) -> anyhow::Result<()> {
     let consents: [(&str, Option<&str>, Option<&str>); 5] = [
@@ -137,10 +140,14 @@ async fn grabbed(case: &Case, kind: Kind) -> anyhow::Result<(World, Running, Val
     let world = attacked(case, Some(MALLORY)).await?;
     let object = with(
         kind.object("token", "own"),
-        &json!({ "metadata": { "labels": { "own": "yes" } } }),
+        &json!({ "metadata": { "labels": { "own": "yes" }, "annotations": { APPLIED: "{\"own\":1}" } } }),
     );
     let before = world.make(kind, VICTIM, &object).await?;
-    world.make(kind, MALLORY, &kind.object("token", "evil")).await?;
+    // What is immutable once is so for ever.
+    let source = json!({ "immutable": true, "metadata": { "annotations": { APPLIED: "evil" } } });
+    world
+        .make(kind, MALLORY, &with(kind.object("token", "evil"), &source))
+        .await?;
     let running = world.start().await?;
     let spec = json!({ "kind": kind.name(), "names": ["token"], "adoptionPolicy": "Always", "recreate": "IfNeeded" });
     let status = world.attack("grab", spec).await?;
@@ -158,6 +165,11 @@ async fn assert_released(world: &World, kind: Kind, before: &Value) -> anyhow::R
     let source_data = with(kind.object("token", "evil"), &json!({}));
     assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"]);
     assert_eq!(after["metadata"]["labels"], json!({ "own": "yes" }));
+    assert_eq!(
+        after["metadata"]["annotations"],
+        json!({ APPLIED: "{\"own\":1}" })
+    );
+    assert!(after["immutable"].is_null(), "{after}");
     assert!(!is_managed(&after), "{after}");
     let value = match kind {
         Kind::Secret => json!("ZXZpbA=="),

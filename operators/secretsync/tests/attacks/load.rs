@@ -2,15 +2,57 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use windlass::{prelude::*, serde_json::Value};
+use windlass::{
+    kube::{api::PostParams, core::Request},
+    prelude::*,
+    serde_json::Value,
+};
 use windlass_cluster::Backend;
 use windlass_secretsync::SecretSync;
 use windlass_suite::Context as Case;
 
 use crate::{
-    stage::{KINDS, Kind, MALLORY, VICTIM, attacked, target},
+    stage::{KINDS, Kind, MALLORY, VICTIM, attacked, target, with},
     world::{HOME, condition, namespace_of},
 };
+
+/// The owner of a target namespace holds its copies by finalizers, and forges more of them: the SecretSync goes all the same, and
+/// nothing happens in other namespaces.
+pub(crate) async fn a_target_cannot_keep_a_sync_from_going(case: Case) -> anyhow::Result<()> {
+    let world = attacked(&case, None).await?;
+    world.namespace("second", target(MALLORY, None)).await?;
+    let running = world.start().await?;
+    let held = json!({ "metadata": { "finalizers": ["example.com/held"] } });
+    for kind in KINDS {
+        world.make(kind, MALLORY, &kind.object("token", "1")).await?;
+        let sync = kind.plural();
+        world
+            .sync(MALLORY, sync, json!({ "kind": kind.name(), "names": ["token"] }))
+            .await?;
+        world.says(MALLORY, sync, |status| status.synced == 2).await?;
+        let copy = world.change(kind, VICTIM, "token", held.clone()).await?;
+        let mut forged = with(kind.object("forged", "1"), &held);
+        for marks in ["labels", "annotations"] {
+            forged["metadata"][marks] = copy["metadata"][marks].clone();
+        }
+        let path = format!("/api/v1/namespaces/{VICTIM}/{}", kind.plural());
+        let manager = PostParams {
+            field_manager: Some("secretsync".to_owned()),
+            ..PostParams::default()
+        };
+        let forge = Request::new(path).create(&manager, serde_json::to_vec(&forged)?)?;
+        world.case().client().request::<Value>(forge).await?;
+        world.settle().await;
+        world.within(MALLORY).delete::<SecretSync>(sync).await?;
+        world.within(MALLORY).wait_gone::<SecretSync>(sync).await?;
+        for name in ["token", "forged"] {
+            let left = world.find(kind, VICTIM, name).await?;
+            assert!(!left["metadata"]["deletionTimestamp"].is_null(), "{left}");
+        }
+        assert!(world.find(kind, "second", "token").await.is_err());
+    }
+    running.stop().await
+}
 
 /// However many names and selectors a tenant has, there is one watch for its namespace and kind.
 pub(crate) async fn many_names_and_selectors_share_one_watch_for_each_kind(case: Case) -> anyhow::Result<()> {

@@ -31,6 +31,7 @@ suite!("secretsync-attacks", paused, apart;
     races::marks_removed_before_an_update_keep_the_object,
     races::consent_withdrawn_before_an_adoption_stops_it,
     crash::adoption_and_release_survive_every_death,
+    load::a_target_cannot_keep_a_sync_from_going,
     load::many_names_and_selectors_share_one_watch_for_each_kind,
     load::lists_have_a_limit,
     load::a_sync_over_its_budget_writes_nothing_and_says_so,
