@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use anyhow::Context as _;
 use windlass::{
     kube::{api::PostParams, core::Request},
     prelude::*,
@@ -169,7 +170,7 @@ pub(crate) async fn lists_have_a_limit(case: Case) -> anyhow::Result<()> {
     {
         world.sync(MALLORY, &format!("good-{number}"), at_most).await?;
         let refused = world.sync(MALLORY, &format!("bad-{number}"), too_long).await;
-        let error = refused.expect_err("it is too long");
+        let error = refused.err().context("it is too long, and nobody says so")?;
         let api = error.downcast_ref::<windlass::kube::Error>();
         assert!(
             matches!(api, Some(windlass::kube::Error::Api(status)) if status.code == 422),
@@ -224,12 +225,15 @@ pub(crate) async fn a_sync_over_its_budget_writes_nothing_and_says_so(case: Case
     // A namespace that withdraws its consent is not kept waiting, and then the rest fits again.
     world.patch_namespace("second", target("nobody", None)).await?;
     for kind in KINDS {
+        for name in ["one", "two"] {
+            world.becomes(kind, "third", name, |_| true).await?;
+        }
         world
             .says(MALLORY, kind.plural(), |status| {
                 status.synced == 4 && condition(status, "Ready", "True")
             })
             .await?;
-        world.find(kind, "third", "one").await?;
+        world.settle().await;
         assert!(world.find(kind, "second", "one").await.is_err(), "{kind:?}");
     }
     // Two sources more are too many, wherever they would go.
