@@ -33,6 +33,8 @@ struct Standing {
     wrong: Option<String>,
     is_deleting: bool,
     is_paused: bool,
+    /// What it asks for and may not have.
+    excess: Option<String>,
     /// It names or selects nothing at all.
     is_empty: bool,
     matched: u32,
@@ -79,7 +81,8 @@ impl Engine {
             ledger.through(&id);
             ledger.summary(&id, FAILURES)
         };
-        if !summary.was_through && standing.wrong.is_none() && !standing.is_paused {
+        let is_idle = standing.wrong.is_some() || standing.is_paused || standing.excess.is_some();
+        if !summary.was_through && !is_idle {
             return Ok(Action::done());
         }
         // One that goes has something to tell only if something keeps it. Whatever goes is told, and then it is looked at again.
@@ -162,6 +165,7 @@ impl Engine {
             wrong,
             is_deleting: sync.is_deleting,
             is_paused,
+            excess: roster.excess(id, sync),
             is_empty: object.spec.secret_selector.is_none() && object.spec.names.is_empty(),
             matched: count(matched),
             passed_over: count(sync.members.len() - matched),
@@ -170,7 +174,8 @@ impl Engine {
         })
     }
 
-    /// Whether there are copies of this very SecretSync, where they do not go with their namespace.
+    /// Whether there are copies of this very SecretSync that are still to be taken away: not those that go with their namespace,
+    /// nor those that wait for a finalizer of the target's.
     fn has_copies(&self, sync: &SecretSync) -> bool {
         let uid = sync.metadata.uid.as_deref().unwrap_or_default();
         let roster = self.roster.read();
@@ -179,7 +184,10 @@ impl Engine {
             let copies = self.listers().held(kind).of_sync(&ObjectKey::of(sync), None);
             copies.iter().any(|(key, held)| {
                 let is_own = matches!(held.mark.as_deref(), Some(Mark::Sync { uid: of, .. }) if &**of == uid);
-                is_own && held.grip.is_ours && is_left(key.namespace().unwrap_or_default())
+                is_own
+                    && held.grip.is_ours
+                    && !held.is_deleting
+                    && is_left(key.namespace().unwrap_or_default())
             })
         })
     }
@@ -187,9 +195,10 @@ impl Engine {
     /// Tells of a namespace whose consent cannot be understood.
     pub(crate) fn consent(&self, namespace: &Arc<str>, ctx: &Context) -> Action {
         let roster = self.roster.read();
-        if let Some(place) = roster.place(namespace)
-            && let Some(invalid) = &place.consent.invalid
-        {
+        let Some(place) = roster.place(namespace) else {
+            return Action::done();
+        };
+        for invalid in place.invalid() {
             let reference = ObjectReference {
                 api_version: Some("v1".to_owned()),
                 kind: Some("Namespace".to_owned()),
@@ -197,8 +206,7 @@ impl Engine {
                 uid: Some(place.uid.to_string()),
                 ..ObjectReference::default()
             };
-            ctx.recorder()
-                .warning(&reference, "InvalidConsent", invalid.as_str());
+            ctx.recorder().warning(&reference, "InvalidConsent", invalid);
         }
         Action::done()
     }
@@ -266,6 +274,12 @@ fn ready(standing: &Standing, summary: &Summary, status: &SecretSyncStatus) -> F
         return no(
             "Paused",
             "spec.paused is true: nothing is written or deleted".to_owned(),
+        );
+    }
+    if let Some(excess) = &standing.excess {
+        return no(
+            "BudgetExceeded",
+            format!("{excess}; nothing is written until it selects less"),
         );
     }
     if standing.is_empty {

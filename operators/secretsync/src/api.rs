@@ -1,6 +1,9 @@
 //! The kind `SecretSync`, and the names under which things are marked.
 
-use windlass::k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
+use windlass::{
+    k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector},
+    schemars::{Schema, SchemaGenerator},
+};
 
 /// The API group, and the domain of every mark.
 pub const GROUP: &str = "secretsync.windlass.dev";
@@ -23,11 +26,29 @@ pub const SYNCED_BY: &str = "secretsync.windlass.dev/synced-by";
 /// On a copy: the hash of what was written.
 pub const HASH: &str = "secretsync.windlass.dev/hash";
 
+/// On a namespace (annotation or label) or on an object that is in the way: the source namespaces whose syncs may adopt it.
+pub const ADOPT: &str = "secretsync.windlass.dev/adopt";
+
+/// On a copy that existed before it became one. It is released when it is not wanted any more, never deleted.
+pub const ADOPTED: &str = "secretsync.windlass.dev/adopted";
+
 /// On a copy that stays when its sync goes: `Orphan`.
 pub const DELETION_POLICY: &str = "secretsync.windlass.dev/deletion-policy";
 
 /// The finalizer of a SecretSync.
 pub const FINALIZER: &str = "secretsync.windlass.dev/cleanup";
+
+/// How many entries `names` may have.
+pub const MAX_NAMES: usize = 1000;
+
+/// How many entries any other list of a SecretSync may have: patterns, labels and requirements of a selector, their values.
+pub const MAX_ENTRIES: usize = 100;
+
+/// How long a name of an object may be.
+pub const MAX_NAME_LENGTH: usize = 253;
+
+/// How long a pattern may be: as long as the name of a label, with its domain.
+pub const MAX_PATTERN_LENGTH: usize = 317;
 
 /// Copies Secrets or ConfigMaps of its namespace into the namespaces that it selects and that consent.
 #[windlass::resource(group = "secretsync.windlass.dev", version = "v1alpha1")]
@@ -55,27 +76,47 @@ pub struct SecretSyncSpec {
     pub kind: SourceKind,
     /// Which objects of this namespace are copied, by label. An empty selector is all of them; left out, only `names`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "selector")]
     pub secret_selector: Option<LabelSelector>,
     /// Objects of this namespace that are copied whatever labels they have.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = MAX_NAMES), inner(length(max = MAX_NAME_LENGTH)))]
     pub names: Vec<String>,
     /// Into which namespaces, of those that consent. Left out: all that consent.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "selector")]
     pub namespace_selector: Option<LabelSelector>,
     /// Which keys of the data are copied.
     pub keys: Filter,
     /// Which labels and annotations of the source are copied.
     pub metadata: MetadataPolicy,
-    /// What happens to an object of the same name that is there already and is nobody's copy.
+    /// What happens to an object of the same name that is there already and is nobody's copy. Anything but `Never` also needs
+    /// the target's consent, by the annotation `secretsync.windlass.dev/adopt`.
     pub adoption_policy: AdoptionPolicy,
     /// What happens to the copies when the SecretSync goes.
     pub deletion_policy: DeletionPolicy,
     /// Whether a copy may be deleted and created anew when it cannot be changed: because it is immutable, or its type differs.
+    /// Never done to an adopted object.
     pub recreate: Recreate,
     /// Whether what is a copy itself may be copied on.
     pub allow_chaining: bool,
     /// Nothing is written or deleted while this is true.
     pub paused: bool,
+}
+
+/// The schema of a label selector, with limits: each requirement is compared with each object.
+fn selector(generator: &mut SchemaGenerator) -> Schema {
+    let mut schema = generator.subschema_for::<Option<LabelSelector>>();
+    for (pointer, limit) in [
+        ("/properties/matchLabels", "maxProperties"),
+        ("/properties/matchExpressions", "maxItems"),
+        ("/properties/matchExpressions/items/properties/values", "maxItems"),
+    ] {
+        let limited = schema.pointer_mut(pointer).and_then(|part| part.as_object_mut());
+        let limited = limited.expect("a label selector has it");
+        limited.insert(limit.to_owned(), MAX_ENTRIES.into());
+    }
+    schema
 }
 
 /// A kind that can be copied.
@@ -98,9 +139,11 @@ pub enum SourceKind {
 pub struct Filter {
     /// Only these. Empty: all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = MAX_ENTRIES), inner(length(max = MAX_PATTERN_LENGTH)))]
     pub include: Vec<String>,
     /// Never these.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = MAX_ENTRIES), inner(length(max = MAX_PATTERN_LENGTH)))]
     pub exclude: Vec<String>,
 }
 
@@ -124,10 +167,10 @@ pub enum AdoptionPolicy {
     #[serde(rename = "Never")]
     #[default]
     Never,
-    /// It becomes a copy if its type and data are already the same.
+    /// It becomes a copy if its type and data are already the same, and the object itself consents to the comparison.
     #[serde(rename = "IfIdentical")]
     IfIdentical,
-    /// It becomes a copy, whatever it holds.
+    /// It becomes a copy, whatever it holds, if the object or its namespace consents.
     #[serde(rename = "Always")]
     Always,
 }

@@ -32,6 +32,19 @@ pub struct Arguments {
     #[arg(long, value_name = "N", default_value_t = WRITERS, help_heading = HEADING)]
     pub writers: NonZeroUsize,
 
+    /// How many sources one SecretSync may select; one that selects more is refused
+    #[arg(long, value_name = "N", default_value_t = MAX_SOURCES, help_heading = HEADING)]
+    pub max_sources: NonZeroUsize,
+
+    /// How many copies one SecretSync may ask for: its sources times its target namespaces
+    #[arg(long, value_name = "N", default_value_t = MAX_COPIES, help_heading = HEADING)]
+    pub max_copies: NonZeroUsize,
+
+    /// How many MiB of content are held for the Secrets, and for the ConfigMaps, that are copied from one namespace; what does not
+    /// fit is not copied
+    #[arg(long = "max-content", value_name = "MIB", default_value_t = MAX_CONTENT, help_heading = HEADING)]
+    pub max_content_mib: NonZeroUsize,
+
     /// After how many seconds without progress, with work to do, `/healthz` fails
     #[arg(
         long = "stall-after",
@@ -45,6 +58,9 @@ pub struct Arguments {
 
 const HEADING: &str = "What to copy";
 const WRITERS: NonZeroUsize = NonZeroUsize::new(8).expect("more than none");
+const MAX_SOURCES: NonZeroUsize = NonZeroUsize::new(1_000).expect("more than none");
+const MAX_COPIES: NonZeroUsize = NonZeroUsize::new(50_000).expect("more than none");
+const MAX_CONTENT: NonZeroUsize = NonZeroUsize::new(16).expect("more than none");
 const STALL_SECONDS: u64 = 300;
 
 impl Default for Arguments {
@@ -54,6 +70,9 @@ impl Default for Arguments {
             annotation: SYNC.to_owned(),
             allowed_namespaces: Vec::new(),
             writers: WRITERS,
+            max_sources: MAX_SOURCES,
+            max_copies: MAX_COPIES,
+            max_content_mib: MAX_CONTENT,
             stall_seconds: STALL_SECONDS,
         }
     }

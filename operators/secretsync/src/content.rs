@@ -18,7 +18,7 @@ use serde::{Deserialize, Deserializer, de};
 use windlass::kube::api::ObjectMeta;
 use zeroize::{Zeroize, Zeroizing};
 
-use crate::{api::SourceKind, policy::LAST_APPLIED};
+use crate::{api::SourceKind, meter::Reservation, policy::LAST_APPLIED};
 
 /// Values shorter than this may be in a text by chance, and so may parts of values.
 const SHORT: usize = 4;
@@ -124,6 +124,12 @@ pub(crate) struct Content {
     data: Option<BTreeMap<String, Hidden>>,
     #[serde(default)]
     binary_data: Option<BTreeMap<String, Hidden>>,
+    /// What `kubectl apply` repeats of the values, kept so that who writes the object back does not lose it.
+    #[serde(skip)]
+    applied: Option<Hidden>,
+    /// Of a source: what it counts for as long as it is held.
+    #[serde(skip)]
+    pub(crate) reservation: Option<Reservation>,
 }
 
 impl Content {
@@ -138,14 +144,27 @@ impl Content {
         })?;
         let annotations = content.metadata.annotations.as_mut();
         // It repeats the values.
-        if let Some(mut applied) = annotations.and_then(|all| all.remove(LAST_APPLIED)) {
-            applied.zeroize();
+        if let Some(applied) = annotations.and_then(|all| all.remove(LAST_APPLIED)) {
+            let applied = Zeroizing::new(applied);
+            content.applied = Some(Hidden(Zeroizing::new(applied.as_str().into())));
         }
         Ok(content)
     }
 
     pub(crate) fn uid(&self) -> &str {
         self.metadata.uid.as_deref().unwrap_or_default()
+    }
+
+    /// A source is never written back, and is held for long: what `kubectl apply` repeats of it goes at once.
+    pub(crate) fn forget_applied(&mut self) {
+        self.applied = None;
+    }
+
+    /// How much it takes, as far as it can be large.
+    pub(crate) fn size(&self) -> usize {
+        self.values()
+            .map(|(_, key, value)| key.len() + value.0.len())
+            .sum()
     }
 
     pub(crate) fn version(&self) -> u64 {
@@ -195,25 +214,31 @@ impl Content {
         })
     }
 
-    /// The JSON of an object with this metadata and these values, ready to be sent.
+    /// The JSON of an object with this metadata and these values, ready to be sent. `over` is what it is written over.
     pub(crate) fn body(
         &self,
         kind: SourceKind,
         metadata: &ObjectMeta,
+        over: Option<&Self>,
         immutable: bool,
         admits: impl Fn(&str) -> bool,
     ) -> Bytes {
-        let metadata = serde_json::to_vec(metadata).expect("metadata is JSON");
+        let metadata = match over.and_then(|over| over.applied.as_ref()) {
+            Some(applied) => with_applied(metadata, applied),
+            None => Wiped(Zeroizing::new(
+                serde_json::to_vec(metadata).expect("metadata is JSON"),
+            )),
+        };
         let values: Vec<_> = self.values().filter(|(_, key, _)| admits(key)).collect();
         let size: usize = values
             .iter()
             .map(|(_, key, value)| key.len() + value.0.len() + 8)
             .sum();
-        let mut body = Wiped::with_capacity(size + metadata.len() + 256);
+        let mut body = Wiped::with_capacity(size + metadata.as_slice().len() + 256);
         body.push(br#"{"apiVersion":"v1","kind":""#);
         body.push(kind.name().as_bytes());
         body.push(br#"","metadata":"#);
-        body.push(&metadata);
+        body.push(metadata.as_slice());
         if kind == SourceKind::Secret && !self.secret_type().is_empty() {
             body.push(br#","type":"#);
             body.push(quoted(self.secret_type()).as_bytes());
@@ -276,6 +301,20 @@ impl Content {
         found.copy_from_slice(context.finish().as_ref());
         Digest(found)
     }
+}
+
+/// The JSON of metadata with what `kubectl apply` repeats of the values.
+fn with_applied(metadata: &ObjectMeta, applied: &Hidden) -> Wiped {
+    let mut metadata = metadata.clone();
+    let annotations = metadata.annotations.get_or_insert_default();
+    annotations.insert(LAST_APPLIED.to_owned(), applied.0.to_string());
+    let mut json = Wiped::default();
+    serde_json::to_writer(&mut json, &metadata).expect("memory takes it");
+    let annotations = metadata.annotations.as_mut();
+    if let Some(mut applied) = annotations.and_then(|all| all.remove(LAST_APPLIED)) {
+        applied.zeroize();
+    }
+    json
 }
 
 /// Whether a text has a value in it, or what is between two characters of it that whoever quotes it would escape: the lines of a
@@ -369,14 +408,14 @@ mod tests {
             name: Some("s".to_owned()),
             ..ObjectMeta::default()
         };
-        let body = secret().body(SourceKind::Secret, &metadata, true, |key| key == "a");
+        let body = secret().body(SourceKind::Secret, &metadata, None, true, |key| key == "a");
         let body: serde_json::Value = serde_json::from_slice(&body).expect("it is JSON");
         let expected = serde_json::json!({
             "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "s" }, "type": "Opaque", "immutable": true,
             "data": { "a": CANARY },
         });
         assert_eq!(body, expected);
-        let empty = secret().body(SourceKind::ConfigMap, &metadata, false, |_| false);
+        let empty = secret().body(SourceKind::ConfigMap, &metadata, None, false, |_| false);
         let empty: serde_json::Value = serde_json::from_slice(&empty).expect("it is JSON");
         assert_eq!(
             empty,
@@ -385,11 +424,27 @@ mod tests {
     }
 
     #[test]
+    fn last_applied_configuration_goes_back_to_its_own_object_only() {
+        let (there, metadata) = (secret(), secret().metadata);
+        let body = |over| {
+            let body = secret().body(SourceKind::Secret, &metadata, over, false, |_| true);
+            serde_json::from_slice::<serde_json::Value>(&body).expect("it is JSON")
+        };
+        let annotation = |body: &serde_json::Value| body["metadata"]["annotations"][LAST_APPLIED].clone();
+        assert_eq!(annotation(&body(Some(&there))), CANARY);
+        assert!(annotation(&body(None)).is_null());
+        let bare = content(&serde_json::json!({ "metadata": {} }));
+        assert!(annotation(&body(Some(&bare))).is_null());
+    }
+
+    #[test]
     fn a_body_escapes_what_a_config_map_may_hold() {
         let map = content(&serde_json::json!({
             "metadata": { "name": "c" }, "data": { "a": "x\n\"ä\u{1}" }, "binaryData": { "b": "AA==" },
         }));
-        let body = map.body(SourceKind::ConfigMap, &ObjectMeta::default(), false, |_| true);
+        let body = map.body(SourceKind::ConfigMap, &ObjectMeta::default(), None, false, |_| {
+            true
+        });
         let body: serde_json::Value = serde_json::from_slice(&body).expect("it is JSON");
         assert_eq!(body["data"]["a"], "x\n\"ä\u{1}");
         assert_eq!(body["binaryData"]["b"], "AA==");

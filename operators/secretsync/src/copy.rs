@@ -24,7 +24,14 @@ use crate::{
 };
 
 /// How often somebody looks whether an object that is in the way is still there: nothing tells when it goes.
+///
+/// Of many, one a second at most, and each every ten minutes at least.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
+const LOOK_AT_LAST: Duration = Duration::from_mins(10);
+
+fn look_again(conflicts: u32) -> Duration {
+    Duration::from_secs(conflicts.into()).clamp(LOOK_AGAIN, LOOK_AT_LAST)
+}
 
 impl Engine {
     /// Brings about what a sync wants in a namespace.
@@ -75,7 +82,8 @@ impl Engine {
                 note(&mut tally, failed(&name, &failure), Again::Retry);
             }
         }
-        if let Some(live) = &order.live {
+        let is_over = order.live.as_ref().is_some_and(|live| live.is_over);
+        if let Some(live) = order.live.as_ref().filter(|live| !live.is_over) {
             for wish in &order.wanted {
                 if ctx.is_stopping() {
                     return Err("stopped in the middle of the work".into());
@@ -93,12 +101,22 @@ impl Engine {
             }
         }
         let worst = tally.troubles.first().cloned();
-        self.close(sync, namespace, began, Some(tally), order.live.as_ref(), ctx);
+        let conflicts = tally.conflicts;
+        // Of what was not looked at, what is known stays.
+        let is_known = !is_over || order.wanted.is_empty() || worst.is_some();
+        self.close(
+            sync,
+            namespace,
+            began,
+            is_known.then_some(tally),
+            order.live.as_ref(),
+            ctx,
+        );
         match (again, worst) {
             (Again::Retry, Some(Trouble { name, message, .. })) => {
                 Err(format!("cannot copy {name} into {namespace}: {message}").into())
             }
-            (Again::Look, _) => Ok(Action::requeue_after(LOOK_AGAIN)),
+            (Again::Look, _) => Ok(Action::requeue_after(look_again(conflicts))),
             _ => Ok(Action::done()),
         }
     }

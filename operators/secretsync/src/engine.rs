@@ -26,7 +26,6 @@ use crate::{
     held::Held,
     identity::{Job, Mark, SyncId},
     ledger::Ledger,
-    room::Slots,
     roster::{Affected, Roster, Scope},
 };
 
@@ -39,7 +38,6 @@ pub(crate) struct Engine {
     pub(crate) listers: OnceLock<Listers>,
     /// Set before the first change is told.
     feed: OnceLock<Feed>,
-    pub(crate) slots: Mutex<Slots>,
     /// Copies that were read and found right although others own fields of them, in the state in which they were.
     pub(crate) verified: Mutex<HashMap<(SourceKind, ObjectKey), (Uid, u64)>>,
     /// What was told of each SecretSync.
@@ -119,7 +117,6 @@ impl Engine {
             figures,
             listers: OnceLock::new(),
             feed: OnceLock::new(),
-            slots: Mutex::default(),
             verified: Mutex::default(),
             told: Mutex::default(),
             leads: AtomicBool::new(false),

@@ -115,7 +115,11 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::{api::SourceKind, identity::SyncId, roster::Scope};
+    use crate::{
+        api::SourceKind,
+        identity::SyncId,
+        roster::{Limits, Scope},
+    };
 
     #[tokio::test(start_paused = true)]
     async fn only_a_leader_can_stall() {
@@ -124,6 +128,11 @@ mod tests {
             annotation: "sync".into(),
             allowed: BTreeSet::new(),
             within: BTreeSet::new(),
+            limits: Limits {
+                sources: 1,
+                copies: 1,
+                content: 1,
+            },
         };
         let engine = Engine::new(scope, Figures::new());
         let sync = SyncId::Annotated {

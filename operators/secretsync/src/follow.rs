@@ -20,13 +20,13 @@ use windlass::{
 };
 
 use crate::{
-    api::{SOURCE_UID, SecretSync, SourceKind},
+    api::{ADOPT, SOURCE_UID, SecretSync, SourceKind},
     consent::Consent,
     engine::{Cause, Copies, Engine, Listers},
     held::{Held, Marks},
     identity::{Job, SyncId},
-    room::{RoomKey, Seen, Source},
-    roster::{Affected, Moves, Place, Roster},
+    room::{RoomKey, Seen},
+    roster::{Affected, Moves, Opening, Place, Roster},
 };
 
 /// How often a wait for a cache says what it waits for.
@@ -80,8 +80,8 @@ pub(crate) async fn follow(engine: Arc<Engine>, feed: Feed) -> Result<(), Error>
         ),
     ];
     let annotated = engine.roster.read().annotated_rooms();
-    for room in annotated {
-        watching.push(open(&engine, &feed, &room, one_more.clone()));
+    for opening in annotated {
+        watching.push(open(&engine, &feed, &opening, one_more.clone()));
     }
 
     let listers = Listers {
@@ -139,24 +139,31 @@ where
 }
 
 /// Opens a room; `complete` is called when all that is in it is known.
-fn open(engine: &Arc<Engine>, feed: &Feed, room: &RoomKey, complete: impl Fn() + Send + 'static) -> Watching {
+fn open(
+    engine: &Arc<Engine>,
+    feed: &Feed,
+    opening: &Opening,
+    complete: impl Fn() + Send + 'static,
+) -> Watching {
+    let room = &opening.room;
     let annotation = Arc::clone(&engine.roster.read().scope.annotation);
     let cache = match room.kind {
         SourceKind::Secret => sources::<Secret>(feed.caches(), room, &annotation),
         SourceKind::ConfigMap => sources::<ConfigMap>(feed.caches(), room, &annotation),
     };
-    let (engine, room) = (Arc::clone(engine), room.clone());
+    let (engine, opening) = (Arc::clone(engine), opening.clone());
     feed.watch(&cache, move |told| {
-        let is_complete = matches!(told, Told::Complete);
-        match told {
-            Told::Change(change) => engine.see_source(&room, &change),
-            Told::Complete => engine.change_all(Cause::Initial, |roster| (roster.complete(&room), ())),
-        }
-        // Their statuses count sources, also where no namespace wants them and nothing is copied.
-        for sync in engine.roster.read().users(&room) {
+        // Statuses count sources, also where no namespace wants them and nothing is copied.
+        let touched = match &told {
+            Told::Change(change) => engine.see_source(&opening, change),
+            Told::Complete => engine.change_all(Cause::Initial, |roster| {
+                (roster.complete(&opening), roster.users(&opening.room))
+            }),
+        };
+        for sync in touched {
             engine.ask_account(&sync);
         }
-        if is_complete {
+        if matches!(told, Told::Complete) {
             complete();
         }
     })
@@ -193,12 +200,12 @@ impl Rooms {
             } = roster.set_sync(&id, object.as_deref());
             (affected, (opened, closed))
         });
-        for room in closed {
+        if let Some(room) = closed {
             self.open.remove(&room);
         }
-        for room in opened {
-            let watching = open(&self.engine, &self.feed, &room, || ());
-            self.open.insert(room, watching);
+        if let Some(opening) = opened {
+            let watching = open(&self.engine, &self.feed, &opening, || ());
+            self.open.insert(opening.room, watching);
         }
         self.engine.ask_account(&id);
     }
@@ -225,6 +232,7 @@ fn place(namespace: &PartialObjectMeta<Namespace>, annotation: &str) -> Place {
     Place {
         uid: namespace.metadata.uid.as_deref().unwrap_or_default().into(),
         consent: Consent::of(&namespace.metadata, annotation),
+        adopt: Consent::of(&namespace.metadata, ADOPT),
         labels: namespace.labels().clone(),
         is_terminating: namespace.metadata.deletion_timestamp.is_some(),
     }
@@ -252,7 +260,7 @@ impl Engine {
         };
         let is_strange = place
             .as_ref()
-            .is_some_and(|place| place.consent.invalid.is_some());
+            .is_some_and(|place| place.invalid().next().is_some());
         self.change_all(cause_of(change), |roster| {
             (roster.set_place(&namespace, place), ())
         });
@@ -261,18 +269,19 @@ impl Engine {
         }
     }
 
-    fn see_source(&self, room: &RoomKey, change: &Change<Seen>) {
+    /// An object in a room changed; whose sources that concerns.
+    fn see_source(&self, opening: &Opening, change: &Change<Seen>) -> Vec<SyncId> {
         let name: Arc<str> = change.key().name().into();
-        let source = match change {
+        let seen = match change {
             Change::Deleted { .. } => None,
             Change::Applied { new, .. } => match new.object() {
-                Ok(seen) => Some(Source::new(room, &name, &seen, &mut self.slots.lock())),
-                Err(_) => return,
+                Ok(seen) => Some(seen),
+                Err(_) => return Vec::new(),
             },
         };
         self.change_all(Cause::Change, |roster| {
-            (roster.set_source(room, &name, source), ())
-        });
+            roster.set_source(opening, &name, seen.as_ref())
+        })
     }
 
     /// A copy came, changed or went: that concerns who wrote it, and who wants one of that name.

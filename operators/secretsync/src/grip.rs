@@ -67,7 +67,8 @@ fn digest<'a>(names: impl Iterator<Item = &'a Owned<'a>>) -> u64 {
     hasher.finish().max(1)
 }
 
-fn is_ours(entry: &ManagedFieldsEntry) -> bool {
+/// Whether this is what the server notes of our own writes.
+pub(crate) fn is_ours(entry: &ManagedFieldsEntry) -> bool {
     entry.manager.as_deref() == Some(FIELD_MANAGER)
         && entry.operation.as_deref() == Some("Update")
         && entry.subresource.as_deref().unwrap_or_default().is_empty()

@@ -9,7 +9,8 @@ use parking_lot::Mutex;
 use windlass::{cache::Uid, kube::api::ObjectMeta};
 
 use crate::{
-    api::{DELETION_POLICY, HASH, SOURCE_UID, SYNCED_BY},
+    api::{ADOPT, ADOPTED, DELETION_POLICY, HASH, SOURCE_UID, SYNCED_BY},
+    consent::Consent,
     content::Digest,
     grip::Grip,
     identity::Mark,
@@ -28,6 +29,10 @@ pub(crate) struct Held {
     /// It stays when its sync goes.
     pub(crate) stays: bool,
     pub(crate) is_deleting: bool,
+    /// It was there before it became a copy.
+    pub(crate) is_adopted: bool,
+    /// What it says itself about adoption.
+    pub(crate) adopt: Option<Box<Consent>>,
 }
 
 impl Held {
@@ -44,8 +49,18 @@ impl Held {
             grip: Grip::of(metadata),
             stays: annotation(DELETION_POLICY).is_some_and(|policy| policy == "Orphan"),
             is_deleting: metadata.deletion_timestamp.is_some(),
+            is_adopted: is_adopted(metadata),
+            adopt: Some(Consent::of(metadata, ADOPT))
+                .filter(|consent| *consent != Consent::default())
+                .map(Box::new),
         }
     }
+}
+
+/// Whether an object says that it was there before it became a copy.
+pub(crate) fn is_adopted(metadata: &ObjectMeta) -> bool {
+    let annotations = metadata.annotations.as_ref();
+    annotations.is_some_and(|all| all.contains_key(ADOPTED))
 }
 
 /// One copy of each mark that is in use.

@@ -17,7 +17,9 @@
 //! - **Both sides agree.** The source by annotation or [`SecretSync`], the namespace by annotation or label, which says from
 //!   where; system namespaces only if they are named ([`Arguments::allowed_namespaces`]).
 //! - **Only copies are touched**: objects with the label [`SOURCE_UID`](api::SOURCE_UID) that say the UID of the very source,
-//!   and that were written under our name. Creation never overwrites, an update holds for one version, a deletion for one UID.
+//!   and that were written under our name. Creation never overwrites; an update and a deletion hold for one version.
+//! - **The target decides about what it had before.** Such an object becomes a copy only with its own or its namespace's consent
+//!   ([`ADOPT`](api::ADOPT)); it is compared only with its own; and it is released in the end, never deleted.
 //! - **Nothing is written when nothing differs.** A copy is compared by the digest in its annotation and by who owns its fields
 //!   ([`managedFields`](https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management)): no content is read
 //!   for that.
@@ -34,6 +36,7 @@
 //! This crate does not know how lists and watches stay current, or how work is queued: that is [`windlass`].
 
 mod account;
+mod adoption;
 pub mod api;
 pub mod arguments;
 mod consent;
@@ -47,6 +50,7 @@ mod held;
 mod identity;
 mod ledger;
 mod member;
+mod meter;
 mod plan;
 mod policy;
 mod room;

@@ -7,9 +7,10 @@ use tokio::sync::Mutex;
 use windlass::kube::{Client, api::ObjectMeta};
 
 use crate::{
-    api::{DELETION_POLICY, DeletionPolicy, HASH, SOURCE, SOURCE_UID, SYNCED_BY, SourceKind},
+    api::{ADOPTED, DELETION_POLICY, DeletionPolicy, HASH, SOURCE, SOURCE_UID, SYNCED_BY, SourceKind},
     content::{Content, Digest},
-    grip::{Grip, Owned, own_metadata},
+    grip::{Grip, Owned, is_ours, own_metadata},
+    held::is_adopted,
     identity::Mark,
     room::{Source, is_excluded_type},
     rules::Rules,
@@ -44,6 +45,11 @@ impl Member {
         })
     }
 
+    /// Whether it is to be copied, as far as its metadata tells.
+    pub(crate) fn counts(&self) -> bool {
+        self.refusal.is_none() && !self.source.is_reserved()
+    }
+
     /// What a copy should hold; `None` if the source is gone or is another one now.
     pub(crate) async fn wanted(
         &self,
@@ -66,6 +72,26 @@ impl Member {
     }
 }
 
+/// How a copy came to be one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// We created it.
+    Created,
+    /// It was there before.
+    Adopted,
+}
+
+impl Origin {
+    /// What an object says about it.
+    pub(crate) fn of(metadata: &ObjectMeta) -> Self {
+        if is_adopted(metadata) {
+            Self::Adopted
+        } else {
+            Self::Created
+        }
+    }
+}
+
 /// What the copies of a source hold.
 pub(crate) struct Wanted {
     pub(crate) content: Arc<Content>,
@@ -77,8 +103,8 @@ pub(crate) struct Wanted {
     labels: BTreeMap<String, String>,
     annotations: BTreeMap<String, String>,
     pub(crate) digest: Digest,
-    /// Which fields we own of a copy that is as it should be.
-    pub(crate) fields: u64,
+    /// Which fields we own of a copy that is as it should be: of one that was created, and of one that was adopted.
+    fields: [u64; 2],
 }
 
 impl Wanted {
@@ -103,10 +129,10 @@ impl Wanted {
             labels,
             annotations,
             digest,
-            fields: 0,
+            fields: [0; 2],
             content,
         };
-        wanted.fields = wanted.expected_fields();
+        wanted.fields = [Origin::Created, Origin::Adopted].map(|origin| wanted.expected_fields(origin));
         wanted
     }
 
@@ -114,18 +140,25 @@ impl Wanted {
         self.rules.keys.admits(key)
     }
 
-    fn expected_fields(&self) -> u64 {
+    /// Which fields we own of a copy of this origin that is as it should be.
+    pub(crate) fn fields(&self, origin: Origin) -> u64 {
+        self.fields[origin as usize]
+    }
+
+    fn expected_fields(&self, origin: Origin) -> u64 {
+        let adopted = (origin == Origin::Adopted).then_some(ADOPTED);
         let orphan = (self.rules.deletion == DeletionPolicy::Orphan).then_some(DELETION_POLICY);
         let keys = self.content.keys().filter(|(_, key)| self.admits(key));
         let mut names: Vec<_> = keys.map(|(field, key)| Owned::key(field, key)).collect();
         names.extend((self.kind == SourceKind::Secret).then_some(Owned::Type));
-        names.extend(self.content.is_immutable().then_some(Owned::Immutable));
+        names.extend(self.makes_immutable(origin).then_some(Owned::Immutable));
         names.push(Owned::Label(SOURCE_UID));
         names.extend(self.labels.keys().map(|name| Owned::Label(name)));
         names.extend(
             [SOURCE, SYNCED_BY, HASH]
                 .into_iter()
                 .chain(orphan)
+                .chain(adopted)
                 .map(Owned::Annotation),
         );
         names.extend(self.annotations.keys().map(|name| Owned::Annotation(name)));
@@ -133,7 +166,7 @@ impl Wanted {
     }
 
     /// The marks of a copy that this sync writes.
-    fn marks(&self, mark: &Mark) -> (BTreeMap<String, String>, BTreeMap<String, String>) {
+    fn marks(&self, mark: &Mark, origin: Origin) -> (BTreeMap<String, String>, BTreeMap<String, String>) {
         let (mut labels, mut annotations) = (self.labels.clone(), self.annotations.clone());
         labels.insert(SOURCE_UID.to_owned(), self.source_uid.to_string());
         annotations.insert(SOURCE.to_owned(), self.way.clone());
@@ -142,30 +175,33 @@ impl Wanted {
         if self.rules.deletion == DeletionPolicy::Orphan {
             annotations.insert(DELETION_POLICY.to_owned(), "Orphan".to_owned());
         }
+        if origin == Origin::Adopted {
+            annotations.insert(ADOPTED.to_owned(), "true".to_owned());
+        }
         (labels, annotations)
     }
 
     /// A copy that is not there yet.
     pub(crate) fn new_body(&self, mark: &Mark) -> Bytes {
-        let (labels, annotations) = self.marks(mark);
+        let (labels, annotations) = self.marks(mark, Origin::Created);
         let metadata = ObjectMeta {
             name: Some(self.name.to_string()),
             labels: Some(labels),
             annotations: Some(annotations),
             ..ObjectMeta::default()
         };
-        self.body(&metadata, self.content.is_immutable())
+        self.body(&metadata, None, self.content.is_immutable())
     }
 
     /// What is there, made a copy: metadata of others stays.
-    pub(crate) fn body_over(&self, there: &Content, mark: &Mark) -> Bytes {
+    pub(crate) fn body_over(&self, there: &Content, mark: &Mark, origin: Origin) -> Bytes {
         // What is immutable cannot become mutable again.
-        let immutable = self.content.is_immutable() || there.is_immutable();
-        self.body(&self.metadata_over(there, mark), immutable)
+        let immutable = self.makes_immutable(origin) || there.is_immutable();
+        self.body(&self.metadata_over(there, mark, origin), Some(there), immutable)
     }
 
-    fn metadata_over(&self, there: &Content, mark: &Mark) -> ObjectMeta {
-        let (labels, annotations) = self.marks(mark);
+    fn metadata_over(&self, there: &Content, mark: &Mark, origin: Origin) -> ObjectMeta {
+        let (labels, annotations) = self.marks(mark, origin);
         let (own_labels, own_annotations) = own_metadata(&there.metadata);
         let mut metadata = kept(&there.metadata);
         let merge = |map: &mut Option<BTreeMap<String, String>>, own: &[String], ours| {
@@ -178,9 +214,15 @@ impl Wanted {
         metadata
     }
 
-    fn body(&self, metadata: &ObjectMeta, immutable: bool) -> Bytes {
+    fn body(&self, metadata: &ObjectMeta, over: Option<&Content>, immutable: bool) -> Bytes {
         self.content
-            .body(self.kind, metadata, immutable, |key| self.admits(key))
+            .body(self.kind, metadata, over, immutable, |key| self.admits(key))
+    }
+
+    /// Whether a copy becomes immutable with its source. It can never be undone, so it is not done to what was adopted and goes
+    /// back to the target one day.
+    fn makes_immutable(&self, origin: Origin) -> bool {
+        self.content.is_immutable() && origin == Origin::Created
     }
 
     /// Whether it holds what a copy should.
@@ -191,12 +233,13 @@ impl Wanted {
 
     /// Whether nothing needs to be written.
     pub(crate) fn is_as_it_should_be(&self, there: &Content, mark: &Mark) -> bool {
-        let metadata = self.metadata_over(there, mark);
+        let origin = Origin::of(&there.metadata);
+        let metadata = self.metadata_over(there, mark, origin);
         let same = |a: &Option<BTreeMap<_, _>>, b: &Option<BTreeMap<String, String>>| {
             a.iter().flatten().eq(b.iter().flatten())
         };
         self.is_held_by(there)
-            && (there.is_immutable() || !self.content.is_immutable())
+            && (there.is_immutable() || !self.makes_immutable(origin))
             && same(&metadata.labels, &there.metadata.labels)
             && same(&metadata.annotations, &there.metadata.annotations)
     }
@@ -219,10 +262,14 @@ fn kept(metadata: &ObjectMeta) -> ObjectMeta {
     }
 }
 
-/// A copy without our marks, which belongs to nobody then.
+/// A copy without our marks and our share in its managed fields, which belongs to the target alone then.
 pub(crate) fn body_unmarked(there: &Content, kind: SourceKind) -> Bytes {
     let mut metadata = kept(&there.metadata);
-    let ours = |name: &String| [SOURCE, SYNCED_BY, HASH, DELETION_POLICY].contains(&name.as_str());
+    // Without an entry that is not ours, an empty list: it resets what the server has.
+    let managed = there.metadata.managed_fields.iter().flatten();
+    metadata.managed_fields = Some(managed.filter(|entry| !is_ours(entry)).cloned().collect());
+    let marks = [ADOPTED, SOURCE, SYNCED_BY, HASH, DELETION_POLICY];
+    let ours = |name: &String| marks.contains(&name.as_str());
     metadata
         .labels
         .iter_mut()
@@ -231,5 +278,5 @@ pub(crate) fn body_unmarked(there: &Content, kind: SourceKind) -> Bytes {
         .annotations
         .iter_mut()
         .for_each(|all| all.retain(|name, _| !ours(name)));
-    there.body(kind, &metadata, there.is_immutable(), |_| true)
+    there.body(kind, &metadata, Some(there), there.is_immutable(), |_| true)
 }

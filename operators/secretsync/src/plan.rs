@@ -5,6 +5,7 @@ use std::sync::Arc;
 use windlass::k8s_openapi::api::core::v1::ObjectReference;
 
 use crate::{
+    adoption::Adoption,
     identity::{Mark, SyncId},
     member::Member,
     roster::{Place, Roster, Sync},
@@ -31,7 +32,10 @@ pub(crate) struct Order {
 pub(crate) struct Live {
     pub(crate) mark: Arc<Mark>,
     pub(crate) rules: Arc<Rules>,
+    pub(crate) adoption: Adoption,
     pub(crate) is_deleting: bool,
+    /// It asks for more than it may: nothing is written, and what is not wanted any more is taken away all the same.
+    pub(crate) is_over: bool,
     pub(crate) reference: ObjectReference,
 }
 
@@ -87,7 +91,13 @@ impl Roster {
             live: Some(Live {
                 mark: Arc::clone(&sync.mark),
                 rules: Arc::clone(rules),
+                adoption: Adoption {
+                    source: Arc::clone(&sync.namespace),
+                    configured: Arc::clone(&self.scope.source_namespace),
+                    by_namespace: place.adopt.allows(&sync.namespace, &self.scope.source_namespace),
+                },
                 is_deleting: sync.is_deleting,
+                is_over: self.excess(id, sync).is_some(),
                 reference: sync.reference.clone(),
             }),
             wanted,

@@ -6,6 +6,9 @@
 //!   sources ─────► Room ──┘         affected: which (sync, namespace) a change concerns
 //! ```
 //!
+//! A change of a source costs as much as the syncs that look into its room, and what it means for those that copy it; not what
+//! else is in the room.
+//!
 //! It does no I/O. The watches' callbacks write it, one at a time; reconciles read it.
 
 use std::{
@@ -20,7 +23,8 @@ use crate::{
     consent::{Consent, is_system},
     identity::{Mark, SyncId},
     member::Member,
-    room::{Room, RoomKey, Source, Which},
+    meter::Meter,
+    room::{Room, RoomKey, Slots},
     rules::Rules,
 };
 
@@ -33,14 +37,38 @@ pub(crate) struct Scope {
     pub(crate) allowed: BTreeSet<String>,
     /// Empty: all.
     pub(crate) within: BTreeSet<String>,
+    pub(crate) limits: Limits,
+}
+
+/// How much one SecretSync may ask for. The source namespace is the operator's own: what is annotated there, and how large it is,
+/// has no limit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Sources.
+    pub(crate) sources: usize,
+    /// Sources times target namespaces.
+    pub(crate) copies: usize,
+    /// Bytes of content that are held for the objects of one kind in its namespace, by all SecretSyncs there.
+    pub(crate) content: usize,
 }
 
 /// A namespace.
 pub(crate) struct Place {
     pub(crate) uid: Arc<str>,
+    /// From where it takes copies.
     pub(crate) consent: Consent,
+    /// To whom it gives objects that it had before.
+    pub(crate) adopt: Consent,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) is_terminating: bool,
+}
+
+impl Place {
+    /// What it says about consent and cannot be understood.
+    pub(crate) fn invalid(&self) -> impl Iterator<Item = &str> {
+        let said = [&self.consent, &self.adopt];
+        said.into_iter().filter_map(|consent| consent.invalid.as_deref())
+    }
 }
 
 /// A sync that is there.
@@ -52,6 +80,10 @@ pub(crate) struct Sync {
     /// `Err` says what is wrong with its spec.
     pub(crate) rules: Result<Arc<Rules>, String>,
     pub(crate) members: BTreeMap<Arc<str>, Arc<Member>>,
+    /// How many of its members are to be copied, as far as their metadata tells.
+    pub(crate) sources: usize,
+    /// Into how many namespaces.
+    pub(crate) targets: usize,
     pub(crate) is_deleting: bool,
     /// It is waited for before anything is written.
     pub(crate) has_finalizer: bool,
@@ -64,6 +96,9 @@ pub(crate) struct Roster {
     pub(crate) scope: Scope,
     pub(crate) places: BTreeMap<Arc<str>, Arc<Place>>,
     rooms: HashMap<RoomKey, Room>,
+    /// How many rooms were opened so far.
+    openings: u64,
+    slots: Slots,
     pub(crate) syncs: BTreeMap<SyncId, Sync>,
     /// Who has a source of this kind and name.
     claims: HashMap<(SourceKind, Arc<str>), Vec<SyncId>>,
@@ -83,8 +118,15 @@ pub(crate) struct Affected {
 #[derive(Default)]
 pub(crate) struct Moves {
     pub(crate) affected: Vec<Affected>,
-    pub(crate) opened: Vec<RoomKey>,
-    pub(crate) closed: Vec<RoomKey>,
+    pub(crate) opened: Option<Opening>,
+    pub(crate) closed: Option<RoomKey>,
+}
+
+/// A room that is to be watched from now on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Opening {
+    pub(crate) room: RoomKey,
+    pub(crate) number: u64,
 }
 
 impl Roster {
@@ -94,6 +136,8 @@ impl Roster {
             scope,
             places: BTreeMap::new(),
             rooms: annotated.into(),
+            openings: 0,
+            slots: Slots::default(),
             syncs: BTreeMap::new(),
             claims: HashMap::new(),
             waiting: HashMap::new(),
@@ -101,8 +145,11 @@ impl Roster {
     }
 
     /// The rooms of annotated sources, which are always open.
-    pub(crate) fn annotated_rooms(&self) -> [RoomKey; 2] {
-        SourceKind::ALL.map(|kind| annotated_room(&self.scope, kind))
+    pub(crate) fn annotated_rooms(&self) -> [Opening; 2] {
+        SourceKind::ALL.map(|kind| Opening {
+            room: annotated_room(&self.scope, kind),
+            number: 0,
+        })
     }
 
     pub(crate) fn place(&self, namespace: &str) -> Option<&Arc<Place>> {
@@ -118,21 +165,39 @@ impl Roster {
         let Ok(rules) = &sync.rules else {
             return true;
         };
-        let rooms = rules.rooms(&sync.namespace);
-        rooms
-            .iter()
-            .all(|room| self.rooms.get(room).is_some_and(|room| room.is_complete))
+        let room = rules.room(&sync.namespace);
+        room.is_none_or(|room| self.rooms.get(&room).is_some_and(|room| room.is_complete))
     }
 
     /// Into how many namespaces it copies.
     pub(crate) fn targets_of(&self, id: &SyncId) -> usize {
-        let Some(sync) = self.syncs.get(id) else {
-            return 0;
-        };
-        self.places
-            .iter()
-            .filter(|(name, place)| self.wants(sync, name, place))
-            .count()
+        self.syncs.get(id).map_or(0, |sync| sync.targets)
+    }
+
+    /// What a SecretSync has too much of, in words; then nothing is written for it.
+    pub(crate) fn excess(&self, id: &SyncId, sync: &Sync) -> Option<String> {
+        let Limits { sources, copies, .. } = self.scope.limits;
+        if matches!(id, SyncId::Annotated { .. }) {
+            return None;
+        }
+        if sync.sources > sources {
+            return Some(format!(
+                "it selects {} sources, and at most {sources} are allowed (`--max-sources`)",
+                sync.sources
+            ));
+        }
+        let wanted = sync.sources.saturating_mul(sync.targets);
+        (wanted > copies).then(|| {
+            format!(
+                "{} sources in {} namespaces are {wanted} copies, and at most {copies} are allowed (`--max-copies`)",
+                sync.sources, sync.targets
+            )
+        })
+    }
+
+    fn is_over(&self, id: &SyncId) -> bool {
+        let sync = self.syncs.get(id);
+        sync.is_some_and(|sync| self.excess(id, sync).is_some())
     }
 
     /// A namespace came, changed or went.
@@ -147,24 +212,38 @@ impl Roster {
                 .collect()
         };
         let before = wanting(self);
+        let over: BTreeSet<_> = before.iter().filter(|id| self.is_over(id)).cloned().collect();
         match place {
             Some(place) => drop(self.places.insert(Arc::clone(namespace), place)),
             None => drop(self.places.remove(namespace)),
         }
         let after = wanting(self);
+        for id in before.symmetric_difference(&after) {
+            if let Some(sync) = self.syncs.get_mut(id) {
+                sync.targets = if after.contains(id) {
+                    sync.targets + 1
+                } else {
+                    sync.targets.saturating_sub(1)
+                };
+            }
+        }
         let affected = before.union(&after).map(|sync| Affected {
             sync: sync.clone(),
             namespace: Arc::clone(namespace),
             takes_away: !after.contains(sync),
         });
-        affected.collect()
+        // What was too much fits now, everywhere.
+        let relieved = over.iter().filter(|id| !self.is_over(id));
+        affected
+            .chain(relieved.flat_map(|id| self.everywhere(id)))
+            .collect()
     }
 
     /// A SecretSync came, changed or went.
     pub(crate) fn set_sync(&mut self, id: &SyncId, object: Option<&SecretSync>) -> Moves {
         let mut moves = Moves::default();
         let before = self.spread(id);
-        let old_rooms = self.rooms_of(id);
+        let old_room = self.room_of(id);
         let old_names = self.names_of(id);
         self.unclaim(id);
         match object {
@@ -175,79 +254,52 @@ impl Roster {
                 self.syncs.insert(id.clone(), sync);
             }
         }
-        for key in self.rooms_of(id) {
+        let room = self.room_of(id);
+        if let Some(key) = &room {
             let known = self.rooms.entry(key.clone()).or_insert_with(|| {
-                moves.opened.push(key.clone());
-                Room::default()
+                self.openings += 1;
+                moves.opened = Some(Opening {
+                    room: key.clone(),
+                    number: self.openings,
+                });
+                Room {
+                    opening: self.openings,
+                    meter: Arc::new(Meter::new(self.scope.limits.content)),
+                    ..Room::default()
+                }
             });
             known.users.insert(id.clone());
         }
-        let still = self.rooms_of(id);
-        for gone in old_rooms.difference(&still) {
-            if let Some(room) = self.rooms.get_mut(gone) {
-                room.users.remove(id);
-                if room.users.is_empty() && !self.is_annotated_room(gone) {
-                    self.rooms.remove(gone);
-                    moves.closed.push(gone.clone());
-                }
+        if let Some(left) = old_room.filter(|old| Some(old) != room.as_ref())
+            && let Some(known) = self.rooms.get_mut(&left)
+        {
+            known.users.remove(id);
+            if known.users.is_empty() && !self.is_annotated_room(&left) {
+                self.rooms.remove(&left);
+                moves.closed = Some(left);
             }
+        }
+        let after = self.spread(id);
+        if let Some(sync) = self.syncs.get_mut(id) {
+            sync.targets = after.len();
         }
         self.gather(id);
         let mut affected = self.compare(&before, id);
-        affected.extend(self.rivals_of(id, &old_names));
+        let names: BTreeSet<_> = old_names.union(&self.names_of(id)).cloned().collect();
+        affected.extend(self.rivals_of(id, &names, &before.union(&after).cloned().collect()));
         affected.extend(self.awake(id));
         moves.affected = affected;
         moves
     }
 
-    /// An object that may be a source came, changed or went.
-    pub(crate) fn set_source(
-        &mut self,
-        room: &RoomKey,
-        name: &Arc<str>,
-        source: Option<Source>,
-    ) -> Vec<Affected> {
-        let Some(known) = self.rooms.get_mut(room) else {
-            return Vec::new();
-        };
-        let source = source.map(Arc::new);
-        match &source {
-            Some(source) => drop(known.sources.insert(Arc::clone(name), Arc::clone(source))),
-            None => drop(known.sources.remove(name)),
-        }
-        let (is_complete, mut users) = (known.is_complete, known.users.clone());
-        if self.is_annotated_room(room) {
-            users.insert(SyncId::Annotated {
-                kind: room.kind,
-                name: Arc::clone(name),
-            });
-        }
-        let mut affected = Vec::new();
-        for id in users {
-            let (before, names) = (self.spread(&id), self.names_of(&id));
-            if matches!(id, SyncId::Annotated { .. }) {
-                self.annotate(&id, room.kind, source.as_ref());
-            } else {
-                self.gather(&id);
-            }
-            // Before the room is known whole, nobody acts on it.
-            if is_complete {
-                let after = self.names_of(&id);
-                let takes_away = names.difference(&after).next().is_some();
-                let mut concerned = self.compare(&before, &id);
-                for one in &mut concerned {
-                    one.takes_away |= takes_away;
-                }
-                affected.extend(concerned);
-                affected.extend(self.rivals_of(&id, &names));
-            }
-        }
-        affected
-    }
-
     /// All that was in a room at the start has been told.
-    pub(crate) fn complete(&mut self, room: &RoomKey) -> Vec<Affected> {
-        let Some(known) = self.rooms.get_mut(room) else {
+    pub(crate) fn complete(&mut self, opening: &Opening) -> Vec<Affected> {
+        let room = &opening.room;
+        let Some(known) = self
+            .rooms
+            .get_mut(room)
+            .filter(|known| known.opening == opening.number)
+        else {
             return Vec::new();
         };
         known.is_complete = true;
@@ -328,23 +380,31 @@ impl Roster {
         affected.collect()
     }
 
-    /// The others who have, or had, a name in common with a sync that changed.
-    fn rivals_of(&self, id: &SyncId, old_names: &BTreeSet<(SourceKind, Arc<str>)>) -> Vec<Affected> {
-        let names = self.names_of(id);
-        let mut others = BTreeSet::new();
-        for name in names.union(old_names) {
-            others.extend(
-                self.claims
-                    .get(name)
-                    .into_iter()
-                    .flatten()
-                    .filter(|other| *other != id),
-            );
+    /// The others who want copies of these names in these namespaces.
+    fn rivals_of(
+        &self,
+        id: &SyncId,
+        names: &BTreeSet<(SourceKind, Arc<str>)>,
+        within: &BTreeSet<Arc<str>>,
+    ) -> Vec<Affected> {
+        let claims = names.iter().filter_map(|name| self.claims.get(name));
+        let others: BTreeSet<_> = claims.flatten().filter(|other| *other != id).collect();
+        let mut affected = Vec::new();
+        for other in others {
+            let Some(sync) = self.syncs.get(other) else {
+                continue;
+            };
+            let places = within.iter().filter(|namespace| {
+                let place = self.places.get(*namespace);
+                place.is_some_and(|place| self.wants(sync, namespace, place))
+            });
+            affected.extend(places.map(|namespace| Affected {
+                sync: other.clone(),
+                namespace: Arc::clone(namespace),
+                takes_away: false,
+            }));
         }
-        others
-            .into_iter()
-            .flat_map(|other| self.everywhere(other))
-            .collect()
+        affected
     }
 
     fn names_of(&self, id: &SyncId) -> BTreeSet<(SourceKind, Arc<str>)> {
@@ -358,94 +418,17 @@ impl Roster {
             .collect()
     }
 
-    fn rooms_of(&self, id: &SyncId) -> BTreeSet<RoomKey> {
-        let Some((sync, Ok(rules))) = self.syncs.get(id).map(|sync| (sync, &sync.rules)) else {
-            return BTreeSet::new();
-        };
+    fn room_of(&self, id: &SyncId) -> Option<RoomKey> {
+        let sync = self.syncs.get(id)?;
         // One that goes wants no sources any more.
         if sync.is_deleting || matches!(id, SyncId::Annotated { .. }) {
-            return BTreeSet::new();
+            return None;
         }
-        rules.rooms(&sync.namespace).into_iter().collect()
+        sync.rules.as_ref().ok()?.room(&sync.namespace)
     }
 
     fn is_annotated_room(&self, room: &RoomKey) -> bool {
-        room.namespace == self.scope.source_namespace && room.which == Which::All
-    }
-
-    /// An object of the source namespace is a sync of its own if it is annotated.
-    fn annotate(&mut self, id: &SyncId, kind: SourceKind, source: Option<&Arc<Source>>) {
-        self.unclaim(id);
-        let Some(source) = source.filter(|source| source.is_annotated) else {
-            self.syncs.remove(id);
-            return;
-        };
-        let before = self.syncs.remove(id);
-        let rules = match before.as_ref().map(|sync| &sync.rules) {
-            Some(Ok(rules)) => Arc::clone(rules),
-            _ => Arc::new(Rules::annotated(kind)),
-        };
-        let known = before.as_ref().and_then(|sync| sync.members.get(&source.name));
-        let member = Member::again(known, source, &rules);
-        let sync = Sync {
-            namespace: Arc::clone(&source.namespace),
-            mark: Arc::new(Mark::Annotation {
-                source_namespace: Arc::clone(&source.namespace),
-            }),
-            age: (source.created, Arc::clone(&source.uid)),
-            rules: Ok(rules),
-            members: BTreeMap::from([(Arc::clone(&source.name), member)]),
-            is_deleting: false,
-            has_finalizer: true,
-            reference: ObjectReference {
-                api_version: Some("v1".to_owned()),
-                kind: Some(kind.name().to_owned()),
-                namespace: Some(source.namespace.to_string()),
-                name: Some(source.name.to_string()),
-                uid: Some(source.uid.to_string()),
-                ..ObjectReference::default()
-            },
-        };
-        self.syncs.insert(id.clone(), sync);
-        self.claim(id);
-    }
-
-    /// Finds the sources of a SecretSync anew.
-    fn gather(&mut self, id: &SyncId) {
-        self.unclaim(id);
-        let rooms = self.rooms_of(id);
-        let Some(sync) = self.syncs.get_mut(id) else {
-            return;
-        };
-        let Ok(rules) = &sync.rules else {
-            return;
-        };
-        let found = rooms.iter().filter_map(|room| self.rooms.get(room));
-        let mut members = BTreeMap::new();
-        for source in found.flat_map(|room| room.sources.values()) {
-            members
-                .entry(Arc::clone(&source.name))
-                .or_insert_with(|| Member::again(sync.members.get(&source.name), source, rules));
-        }
-        sync.members = members;
-        self.claim(id);
-    }
-
-    fn claim(&mut self, id: &SyncId) {
-        for name in self.names_of(id) {
-            self.claims.entry(name).or_default().push(id.clone());
-        }
-    }
-
-    fn unclaim(&mut self, id: &SyncId) {
-        for name in self.names_of(id) {
-            if let Some(claimants) = self.claims.get_mut(&name) {
-                claimants.retain(|claimant| claimant != id);
-                if claimants.is_empty() {
-                    self.claims.remove(&name);
-                }
-            }
-        }
+        room.namespace == self.scope.source_namespace
     }
 }
 
@@ -468,6 +451,8 @@ fn declared(object: &SecretSync, members: BTreeMap<Arc<str>, Arc<Member>>) -> Sy
         age: (created.map_or(0, |time| time.0.as_second()), uid),
         rules: Rules::of(&object.spec).map(Arc::new),
         members,
+        sources: 0,
+        targets: 0,
         is_deleting: metadata.deletion_timestamp.is_some(),
         has_finalizer: metadata.finalizers.iter().flatten().any(|one| one == FINALIZER),
         reference: windlass::kube::Resource::object_ref(object, &()),
@@ -479,9 +464,9 @@ fn annotated_room(scope: &Scope, kind: SourceKind) -> RoomKey {
     RoomKey {
         kind,
         namespace: Arc::clone(&scope.source_namespace),
-        which: Which::All,
     }
 }
 
+mod sources;
 #[cfg(test)]
 mod tests;

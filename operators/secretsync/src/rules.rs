@@ -1,6 +1,9 @@
 //! A SecretSync's spec, read once.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use windlass::{
     k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement},
@@ -9,8 +12,11 @@ use windlass::{
 };
 
 use crate::{
-    api::{AdoptionPolicy, DeletionPolicy, Filter, MetadataPolicy, Recreate, SecretSyncSpec, SourceKind},
-    room::{RoomKey, Which},
+    api::{
+        AdoptionPolicy, DeletionPolicy, Filter, MAX_ENTRIES, MAX_NAMES, MetadataPolicy, Recreate,
+        SecretSyncSpec, SourceKind,
+    },
+    room::{RoomKey, Seen},
 };
 
 /// What a sync was told.
@@ -19,7 +25,7 @@ pub(crate) struct Rules {
     pub(crate) kind: SourceKind,
     /// Of the sources; `None` for none.
     sources: Option<Selector>,
-    pub(crate) names: Vec<Arc<str>>,
+    pub(crate) names: BTreeSet<Arc<str>>,
     /// Of the namespaces; `None` for all that consent.
     namespaces: Option<Selector>,
     pub(crate) keys: Filter,
@@ -43,6 +49,7 @@ impl Rules {
 
     /// What is wrong with a spec that makes no rules.
     pub(crate) fn of(spec: &SecretSyncSpec) -> Result<Self, String> {
+        check_lengths(spec)?;
         for name in &spec.names {
             check_name(name).map_err(|wrong| format!("spec.names: {wrong}"))?;
         }
@@ -65,19 +72,24 @@ impl Rules {
         })
     }
 
-    /// Where its sources are found.
-    pub(crate) fn rooms(&self, namespace: &Arc<str>) -> Vec<RoomKey> {
-        let room = |which| RoomKey {
+    /// Where its sources are found; `None` if it asks for nothing.
+    pub(crate) fn room(&self, namespace: &Arc<str>) -> Option<RoomKey> {
+        let asks = self.sources.is_some() || !self.names.is_empty();
+        asks.then(|| RoomKey {
             kind: self.kind,
             namespace: Arc::clone(namespace),
-            which,
-        };
-        let selected = self.sources.iter().map(|selector| match selector.to_string() {
-            all if all.is_empty() => Which::All,
-            some => Which::Labelled(some.into()),
-        });
-        let named = self.names.iter().map(|name| Which::Named(Arc::clone(name)));
-        selected.chain(named).map(room).collect()
+        })
+    }
+
+    /// Whether it selects sources by their labels.
+    pub(crate) fn has_selector(&self) -> bool {
+        self.sources.is_some()
+    }
+
+    /// Whether it copies this object.
+    pub(crate) fn selects(&self, name: &str, seen: &Seen) -> bool {
+        let selector = self.sources.as_ref();
+        self.names_one(name) || selector.is_some_and(|selector| selector.matches(&seen.labels()))
     }
 
     pub(crate) fn selects_namespace(&self, labels: &BTreeMap<String, String>) -> bool {
@@ -87,7 +99,43 @@ impl Rules {
     }
 
     pub(crate) fn names_one(&self, name: &str) -> bool {
-        self.names.iter().any(|named| &**named == name)
+        self.names.contains(name)
+    }
+}
+
+/// The schema says the same; an object that was stored before it did, or under another one, is held to it too.
+fn check_lengths(spec: &SecretSyncSpec) -> Result<(), String> {
+    let selectors = [
+        ("secretSelector", &spec.secret_selector),
+        ("namespaceSelector", &spec.namespace_selector),
+    ];
+    let mut lengths = vec![
+        ("names", spec.names.len(), MAX_NAMES),
+        ("keys.include", spec.keys.include.len(), MAX_ENTRIES),
+        ("keys.exclude", spec.keys.exclude.len(), MAX_ENTRIES),
+    ];
+    for filter in [&spec.metadata.labels, &spec.metadata.annotations] {
+        lengths.push(("metadata", filter.include.len(), MAX_ENTRIES));
+        lengths.push(("metadata", filter.exclude.len(), MAX_ENTRIES));
+    }
+    for (field, selector) in selectors {
+        let Some(selector) = selector else {
+            continue;
+        };
+        let requirements = selector.match_expressions.as_deref().unwrap_or_default();
+        let labels = selector.match_labels.as_ref().map_or(0, BTreeMap::len);
+        lengths.push((field, labels, MAX_ENTRIES));
+        lengths.push((field, requirements.len(), MAX_ENTRIES));
+        for requirement in requirements {
+            let values = requirement.values.as_ref().map_or(0, Vec::len);
+            lengths.push((field, values, MAX_ENTRIES));
+        }
+    }
+    match lengths.iter().find(|(_, length, most)| length > most) {
+        Some((field, length, most)) => Err(format!(
+            "spec.{field}: a list with {length} entries; at most {most} are allowed"
+        )),
+        None => Ok(()),
     }
 }
 
@@ -140,21 +188,38 @@ mod tests {
     }
 
     #[test]
-    fn sources_are_found_by_label_and_by_name() {
-        let rooms = |json| {
-            let rules = Rules::of(&spec(json)).expect("it is right");
-            rules
-                .rooms(&"a".into())
-                .into_iter()
-                .map(|room| room.which)
-                .collect::<Vec<_>>()
+    fn sources_are_selected_by_label_and_by_name() {
+        let seen = |labels: serde_json::Value| {
+            let metadata = from_value(json!({ "labels": labels })).expect("it is metadata");
+            Seen::of(&metadata, "sync")
         };
-        assert_eq!(rooms(json!({})), []);
-        assert_eq!(rooms(json!({ "secretSelector": {} })), [Which::All]);
-        assert_eq!(
-            rooms(json!({ "secretSelector": { "matchLabels": { "a": "b" } }, "names": ["x"] })),
-            [Which::Labelled("a=b".into()), Which::Named("x".into())]
-        );
+        let objects = [
+            ("x", seen(json!({}))),
+            ("y", seen(json!({ "a": "b", "c": "" }))),
+            ("z", seen(json!({ "a": "c" }))),
+        ];
+        for (json, expected) in [
+            (json!({}), None),
+            (json!({ "names": ["x", "y"] }), Some("xy")),
+            (json!({ "secretSelector": {} }), Some("xyz")),
+            (
+                json!({ "secretSelector": { "matchLabels": { "a": "b" } } }),
+                Some("y"),
+            ),
+            (
+                json!({ "secretSelector": { "matchLabels": { "c": "" } }, "names": ["x"] }),
+                Some("xy"),
+            ),
+            (
+                json!({ "secretSelector": { "matchExpressions": [{ "key": "a", "operator": "Exists" }] } }),
+                Some("yz"),
+            ),
+        ] {
+            let rules = Rules::of(&spec(json)).expect("it is right");
+            let selected = objects.iter().filter(|(name, seen)| rules.selects(name, seen));
+            let selected: String = selected.map(|(name, _)| *name).collect();
+            assert_eq!(rules.room(&"n".into()).map(|_| &*selected), expected);
+        }
     }
 
     #[test]
@@ -189,6 +254,24 @@ mod tests {
                     "{error}"
                 );
             }
+        }
+        let many = |count: usize| (0..count).map(|number| format!("n-{number}")).collect::<Vec<_>>();
+        let values = |count: usize| one(json!({ "key": "a", "operator": "In", "values": many(count) }));
+        for (field, most, too_many) in [
+            ("names", json!(many(1000)), json!(many(12_000))),
+            (
+                "keys",
+                json!({ "exclude": many(100) }),
+                json!({ "exclude": many(101) }),
+            ),
+            ("secretSelector", values(100), values(101)),
+        ] {
+            assert!(Rules::of(&spec(json!({ field: most }))).is_ok(), "{field}");
+            let error = Rules::of(&spec(json!({ field: too_many }))).expect_err(field);
+            assert!(
+                error.starts_with(&format!("spec.{field}")) && error.contains("at most"),
+                "{error}"
+            );
         }
         for name in ["", "No Name", "a,metadata.namespace=b", "../a"] {
             let error = Rules::of(&spec(json!({ "names": ["a", name] }))).expect_err(name);

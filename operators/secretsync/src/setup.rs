@@ -12,14 +12,14 @@ use windlass::{
 };
 
 use crate::{
-    api::{DELETION_POLICY, HASH, SOURCE, SOURCE_UID, SYNCED_BY},
+    api::{ADOPT, ADOPTED, DELETION_POLICY, HASH, SOURCE, SOURCE_UID, SYNCED_BY},
     arguments::Arguments,
     consent::is_namespace_name,
     engine::{Engine, Engineer},
     figures::{self, Figures},
     follow::follow,
     grip::FIELD_MANAGER,
-    roster::Scope,
+    roster::{Limits, Scope},
 };
 
 /// How long a piece of work waits after its first failure, and at most.
@@ -71,6 +71,11 @@ pub async fn setup(
         annotation: arguments.annotation.as_str().into(),
         allowed: arguments.allowed_namespaces.iter().cloned().collect(),
         within: namespaces.iter().cloned().collect(),
+        limits: Limits {
+            sources: arguments.max_sources.get(),
+            copies: arguments.max_copies.get(),
+            content: arguments.max_content_mib.get().saturating_mul(1 << 20),
+        },
     };
     let engine = Arc::new(Engine::new(scope, Figures::new()));
     figures::show(&manager.metrics(), &engine);
@@ -121,7 +126,16 @@ fn check(arguments: &Arguments) -> Result<(), SetupError> {
         }
     }
     let name = arguments.annotation.as_str();
-    let is_ours = [SOURCE, SOURCE_UID, SYNCED_BY, HASH, DELETION_POLICY].contains(&name);
+    let is_ours = [
+        ADOPT,
+        ADOPTED,
+        SOURCE,
+        SOURCE_UID,
+        SYNCED_BY,
+        HASH,
+        DELETION_POLICY,
+    ]
+    .contains(&name);
     if is_ours {
         return wrong(
             "--annotation",

@@ -19,9 +19,16 @@ use crate::{
 /// Where a source's content is found for as long as it is current and somebody has it.
 #[derive(Default)]
 pub(crate) struct Slot {
-    content: Mutex<Weak<Content>>,
+    content: Mutex<Known>,
     /// Its type is one that is never copied; an object's type never changes.
     is_excluded: AtomicBool,
+}
+
+#[derive(Default)]
+struct Known {
+    content: Weak<Content>,
+    /// In which version it did not fit, and how large it was.
+    too_large: Option<(u64, usize)>,
 }
 
 impl Slot {
@@ -43,20 +50,35 @@ impl Slot {
         client: &Client,
     ) -> Result<Option<Arc<Content>>, Failure> {
         let mut known = self.content.lock().await;
-        if let Some(content) = known.upgrade()
+        if let Some(content) = known.content.upgrade()
             && content.version() >= source.version
             && content.uid() == &*source.uid
         {
             return Ok(Some(content));
         }
-        let Some(content) = get(client, source.kind, &source.namespace, &source.name).await? else {
+        let meter = &source.meter;
+        let full = || Failure::OverBudget { most: meter.most };
+        if let Some((version, size)) = known.too_large
+            && version >= source.version
+            && !meter.has_room(size)
+        {
+            return Err(full());
+        }
+        let Some(mut content) = get(client, source.kind, &source.namespace, &source.name).await? else {
             return Ok(None);
         };
         if content.uid() != &*source.uid {
             return Ok(None);
         }
+        content.forget_applied();
+        content.reservation = meter.reserve(content.size());
+        if content.reservation.is_none() {
+            known.too_large = Some((content.version(), content.size()));
+            return Err(full());
+        }
+        known.too_large = None;
         let content = Arc::new(content);
-        *known = Arc::downgrade(&content);
+        known.content = Arc::downgrade(&content);
         Ok(Some(content))
     }
 }
@@ -74,7 +96,8 @@ mod tests {
     use crate::{
         api::{SYNC, SourceKind},
         member::Member,
-        room::{RoomKey, Seen, Slots, Which},
+        meter::Meter,
+        room::{Room, RoomKey, Seen, Slots},
         rules::Rules,
     };
 
@@ -93,15 +116,24 @@ mod tests {
         (Client::new(service, "n"), asked)
     }
 
-    fn source() -> Arc<Source> {
+    fn source(most: usize) -> Arc<Source> {
         let room = RoomKey {
             kind: SourceKind::Secret,
             namespace: "n".into(),
-            which: Which::All,
         };
         let metadata = from_value(json!({ "uid": "u", "resourceVersion": "1" })).expect("it is metadata");
-        let seen = Seen::of(&metadata, SYNC);
-        Arc::new(Source::new(&room, "s", &seen, &mut Slots::default()))
+        let seen = Arc::new(Seen::of(&metadata, SYNC));
+        let room_of = Room {
+            meter: Arc::new(Meter::new(most)),
+            ..Room::default()
+        };
+        Arc::new(Source::new(
+            &room,
+            &room_of,
+            &"s".into(),
+            &seen,
+            &mut Slots::default(),
+        ))
     }
 
     fn member(source: &Arc<Source>) -> Arc<Member> {
@@ -110,7 +142,7 @@ mod tests {
 
     #[tokio::test]
     async fn content_is_read_once_for_all_and_held_only_while_a_sync_copies_it() {
-        let ((client, asked), source) = (server("Opaque"), source());
+        let ((client, asked), source) = (server("Opaque"), source(usize::MAX));
         let (one, other) = (member(&source), member(&source));
         let mut held = Vec::new();
         for member in [&one, &other, &one] {
@@ -125,8 +157,21 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn content_that_does_not_fit_is_neither_held_nor_fetched_again() {
+        // The key `a` and its value in base64 are five bytes.
+        let ((client, asked), source) = (server("Opaque"), source(4));
+        let member = member(&source);
+        for _ in 0..3 {
+            let failure = member.wanted(&client, SYNC).await.err().expect("it is too large");
+            assert_eq!(failure.reason(), "BudgetExceeded");
+        }
+        assert_eq!(asked.load(Ordering::Relaxed), 1);
+        assert!(source.meter.has_room(4), "nothing is held");
+    }
+
+    #[tokio::test]
     async fn what_is_never_copied_is_not_held() {
-        let ((client, _), source) = (server("helm.sh/release.v1"), source());
+        let ((client, _), source) = (server("helm.sh/release.v1"), source(usize::MAX));
         let member = member(&source);
         let wanted = member.wanted(&client, SYNC).await.expect("it answers");
         let content = Arc::downgrade(&wanted.expect("it is there").content);

@@ -9,15 +9,17 @@ use windlass::{
 };
 
 use crate::{
-    api::{AdoptionPolicy, DeletionPolicy, Recreate, SOURCE_UID, SourceKind},
+    adoption::{Permission, is_token},
+    api::{ADOPT, AdoptionPolicy, DeletionPolicy, Recreate, SOURCE_UID, SourceKind},
+    consent::Consent,
     content::Content,
     engine::Engine,
     figures::Verb,
     grip::Grip,
     held::Held,
-    identity::Mark,
+    identity::{Mark, SyncId},
     ledger::Trouble,
-    member::{Wanted, body_unmarked},
+    member::{Origin, Wanted, body_unmarked},
     plan::{Live, Order, Wish},
     room::{Source, is_excluded_type},
     wire::{self, Failure},
@@ -63,11 +65,10 @@ impl Visit<'_> {
     ) -> Result<(), Failure> {
         let is_wanted = order.wanted.iter().any(|wish| {
             let source = &wish.member.source;
-            // The older sync with the same source takes it over; with another one it waits until it is gone.
-            let is_free = wish.rival.as_ref().is_none_or(|rival| rival.is_same_source);
-            source.kind == kind && &*source.name == name && Uid::from(&*source.uid) == held.source && is_free
+            source.kind == kind && &*source.name == name && Uid::from(&*source.uid) == held.source
         });
-        if is_wanted || held.is_deleting || !held.grip.is_ours {
+        let is_given = order.live.as_ref().is_none_or(|live| keeps_consent(live, held));
+        if is_wanted && is_given || held.is_deleting || !held.grip.is_ours {
             return Ok(());
         }
         let stays = match &order.live {
@@ -76,25 +77,27 @@ impl Visit<'_> {
             }
             _ => held.stays,
         };
-        if stays {
+        // What the target had before is the target's again, whatever the sync's owner decides.
+        if stays || held.is_adopted {
             self.release(kind, name, held).await
         } else {
-            self.delete(kind, name, &held.uid.to_string()).await
+            self.delete(kind, name, &held.uid.to_string(), held.version).await
         }
     }
 
     /// Takes our marks off, and leaves the rest.
     async fn release(&self, kind: SourceKind, name: &str, held: &Held) -> Result<(), Failure> {
         let there = wire::get(self.client, kind, self.namespace, name).await?;
-        let Some(there) = there.filter(|there| Uid::from(there.uid()) == held.uid) else {
+        let is_same = |there: &Content| Uid::from(there.uid()) == held.uid && is_copy_of(there, held.source);
+        let Some(there) = there.filter(is_same) else {
             return Ok(());
         };
         let released = self.replace(kind, name, body_unmarked(&there, kind)).await;
         released.map_err(|failure| failure.without(&there))
     }
 
-    async fn delete(&self, kind: SourceKind, name: &str, uid: &str) -> Result<(), Failure> {
-        let deleted = wire::delete(self.client, kind, self.namespace, name, uid).await;
+    async fn delete(&self, kind: SourceKind, name: &str, uid: &str, version: u64) -> Result<(), Failure> {
+        let deleted = wire::delete(self.client, kind, self.namespace, name, uid, version).await;
         deleted.map_err(Failure::without_grounds)?;
         self.engine.figures.wrote(Verb::Delete);
         Ok(())
@@ -125,7 +128,7 @@ impl Visit<'_> {
             wrong(name, "ExcludedType", message, Again::Never)
         };
         if source.is_excluded() {
-            return excluded("a service account's token, or the record of a Helm release,");
+            return excluded("a token, a tool's own record, or what the cluster publishes itself");
         }
         if source.has_come_through(self.namespace) {
             let message = format!("a copy would lead back to where it came from ({})", source.way());
@@ -143,8 +146,10 @@ impl Visit<'_> {
             self.step_aside(live, source);
             return excluded(&format!("a Secret of type {}", wanted.content.secret_type()));
         }
-        if let Some(rival) = &wish.rival {
-            let message = format!("an older sync wants it too: {}", rival.sync);
+        if let Some(rival) = &wish.rival
+            && (rival.is_same_source || !self.holds(live, source))
+        {
+            let message = format!("an older sync wants it too: {}", known_as(&rival.sync, live));
             return conflict(name, "ClaimedByOther", message, Again::Never);
         }
         match self.settle(live, source.kind, name, &source.uid, &wanted).await {
@@ -156,6 +161,18 @@ impl Visit<'_> {
                 Outcome::Wrong(failed(name, &failure), Again::Retry)
             }
         }
+    }
+
+    /// Whether the copy that is there is this sync's, of this source: then nobody else takes its place.
+    fn holds(&self, live: &Live, source: &Source) -> bool {
+        let key = ObjectKey::namespaced(self.namespace, &*source.name);
+        let held = self.engine.listers().held(source.kind).get(&key);
+        held.is_some_and(|held| {
+            held.grip.is_ours
+                && !held.is_deleting
+                && held.source == Uid::from(&*source.uid)
+                && held.mark.as_deref() == Some(&*live.mark)
+        })
     }
 
     /// It turned out that a source is never copied: whoever else wants a copy of its name need not wait for it.
@@ -198,9 +215,23 @@ impl Visit<'_> {
         if held.source != Uid::from(source_uid) {
             return Ok(self.occupied(live, kind, name, &held));
         }
+        if !keeps_consent(live, &held) {
+            let message = "the target has withdrawn its consent to the adoption; it is released";
+            return Ok(conflict(
+                name,
+                "AdoptionNotAllowed",
+                message.to_owned(),
+                Again::Look,
+            ));
+        }
         let is_marked = held.mark.as_deref() == Some(&*live.mark);
         let grip = &held.grip;
-        let is_untouched = grip.fields == wanted.fields && !grip.is_meddled;
+        let origin = if held.is_adopted {
+            Origin::Adopted
+        } else {
+            Origin::Created
+        };
+        let is_untouched = grip.fields == wanted.fields(origin) && !grip.is_meddled;
         if is_marked && is_untouched && held.digest == Some(wanted.digest) {
             return Ok(Outcome::Synced);
         }
@@ -218,7 +249,12 @@ impl Visit<'_> {
         let Some(there) = wire::get(self.client, kind, self.namespace, name).await? else {
             return self.make(live, kind, name, wanted).await;
         };
-        if Uid::from(there.uid()) != held.uid {
+        // Somebody may have made it their own since it was seen; its watch is about to tell.
+        let is_given = Origin::of(&there.metadata) == Origin::Created
+            || live
+                .adoption
+                .holds_for(Some(&Consent::of(&there.metadata, ADOPT)));
+        if Uid::from(there.uid()) != held.uid || !is_copy_of(&there, held.source) || !is_given {
             return Ok(Outcome::Waits);
         }
         self.renew(live, kind, name, wanted, &there).await
@@ -233,7 +269,7 @@ impl Visit<'_> {
             Some(owner) if held.mark.as_deref() == Some(&*live.mark) || roster.sync(owner).is_none() => {
                 return Outcome::Waits;
             }
-            Some(owner) => format!("it is a copy that belongs to {owner}"),
+            Some(owner) => format!("it is a copy that belongs to {}", known_as(owner, live)),
             None => "it is a copy of another source, and does not say whose".to_owned(),
         };
         conflict(name, "ClaimedByOther", message, Again::Look)
@@ -289,11 +325,19 @@ impl Visit<'_> {
         if is_labelled && Grip::of(there).is_ours {
             return Ok(Outcome::Waits);
         }
-        let in_the_way = |message: &str| conflict(name, "Conflict", message.to_owned(), Again::Look);
         if live.rules.adoption == AdoptionPolicy::Never {
-            return Ok(in_the_way(
-                "somebody else's object has that name; it is left as it is",
-            ));
+            let message = "an object of that name exists; it is left as it is".to_owned();
+            return Ok(conflict(name, "Conflict", message, Again::Look));
+        }
+        // Without permission its content is not read, so that nothing can depend on it.
+        let permission = |metadata: &ObjectMeta| {
+            if is_token(metadata) {
+                return Permission::Nothing;
+            }
+            live.adoption.permission(live.rules.adoption, metadata)
+        };
+        if permission(there) == Permission::Nothing {
+            return Ok(not_allowed(live, name));
         }
         let found = wire::get(self.client, kind, self.namespace, name).await?;
         let Some(there) = found.filter(|found| Some(found.uid()) == there.uid.as_deref()) else {
@@ -301,15 +345,51 @@ impl Visit<'_> {
                 "it was replaced while it was looked at".to_owned(),
             ));
         };
-        if live.rules.adoption == AdoptionPolicy::IfIdentical && !wanted.is_held_by(&there) {
-            return Ok(in_the_way(
-                "somebody else's object has that name and holds something else; it is left as it is",
-            ));
+        // The write holds for what was read now, so this is what has to consent.
+        let permission = permission(&there.metadata);
+        if permission == Permission::Nothing || is_excluded_type(there.secret_type()) {
+            return Ok(not_allowed(live, name));
         }
-        self.renew(live, kind, name, wanted, &there).await
+        let is_fixed = there.is_immutable() || there.secret_type() != wanted.content.secret_type();
+        let is_adopted = match permission {
+            Permission::Nothing => false,
+            Permission::Overwrite => !is_fixed,
+            Permission::Compare => wanted.is_held_by(&there),
+            Permission::Both => !is_fixed || wanted.is_held_by(&there),
+        };
+        if !is_adopted {
+            let message = match permission {
+                Permission::Compare => {
+                    "an object of that name exists and holds something else; it is left as it is"
+                }
+                _ => {
+                    "an object of that name exists and is immutable or of another type; delete it, and a copy is \
+                     created"
+                }
+            };
+            return Ok(conflict(name, "Conflict", message.to_owned(), Again::Look));
+        }
+        self.overwrite(live, kind, name, wanted, &there, Origin::Adopted)
+            .await
     }
 
-    /// Makes what is there what it should be.
+    /// Writes what a copy should be over what is there.
+    async fn overwrite(
+        &self,
+        live: &Live,
+        kind: SourceKind,
+        name: &Arc<str>,
+        wanted: &Wanted,
+        there: &Content,
+        origin: Origin,
+    ) -> Result<Outcome, Failure> {
+        let replaced = self.replace(kind, name, wanted.body_over(there, &live.mark, origin));
+        // Who refuses it sees what was there before, too.
+        replaced.await.map_err(|failure| failure.without(there))?;
+        Ok(Outcome::Synced)
+    }
+
+    /// Makes a copy of ours what it should be.
     async fn renew(
         &self,
         live: &Live,
@@ -324,17 +404,19 @@ impl Visit<'_> {
             self.engine.verified.lock().insert(key, state);
             return Ok(Outcome::Synced);
         }
+        let origin = Origin::of(&there.metadata);
         let Some(reason) = wanted.cannot_replace(there) else {
-            let replaced = self.replace(kind, name, wanted.body_over(there, &live.mark));
-            // Who refuses it sees what was there before, too.
-            replaced.await.map_err(|failure| failure.without(there))?;
-            return Ok(Outcome::Synced);
+            return self.overwrite(live, kind, name, wanted, there, origin).await;
         };
+        if origin == Origin::Adopted {
+            let message = "it cannot be changed, and what was adopted is never deleted: delete it, and a copy is created";
+            return Ok(wrong(name, reason, message.to_owned(), Again::Never));
+        }
         if live.rules.recreate == Recreate::Never {
             let message = "it cannot be changed, only made anew, and `recreate` is `Never`".to_owned();
             return Ok(wrong(name, reason, message, Again::Never));
         }
-        self.delete(kind, name, there.uid()).await?;
+        self.delete(kind, name, there.uid(), there.version()).await?;
         match self.create(kind, wanted.new_body(&live.mark)).await {
             Ok(()) => Ok(Outcome::Synced),
             // It has finalizers, and goes later.
@@ -342,6 +424,44 @@ impl Visit<'_> {
             Err(failure) => Err(failure),
         }
     }
+}
+
+/// Whether the target still consents to what became a copy by adoption. What we created needs no such consent.
+fn keeps_consent(live: &Live, held: &Held) -> bool {
+    !held.is_adopted || live.adoption.holds_for(held.adopt.as_deref())
+}
+
+/// Whether an object is still a copy of this source, as it says itself.
+fn is_copy_of(there: &Content, source: Uid) -> bool {
+    let labels = there.metadata.labels.as_ref();
+    let label = labels.and_then(|all| all.get(SOURCE_UID));
+    label.is_some_and(|uid| Uid::from(uid.as_str()) == source) && Grip::of(&there.metadata).is_ours
+}
+
+/// What a sync's owner may know of another sync: its name if it is in the same namespace.
+fn known_as(other: &SyncId, live: &Live) -> String {
+    match other {
+        SyncId::Declared { namespace, .. } if *namespace != live.adoption.source => {
+            "a sync of another namespace".to_owned()
+        }
+        SyncId::Annotated { .. } if live.adoption.configured != live.adoption.source => {
+            "a sync of another namespace".to_owned()
+        }
+        other => other.to_string(),
+    }
+}
+
+/// The same whatever the object holds: its owner says nothing, and the sync's owner learns nothing.
+fn not_allowed(live: &Live, name: &Arc<str>) -> Outcome {
+    let whose = match live.rules.adoption {
+        AdoptionPolicy::IfIdentical => "the object itself",
+        _ => "the object or its namespace",
+    };
+    let message = format!(
+        "an object of that name exists and is left as it is: `{ADOPT}` on {whose} does not name `{}`",
+        live.adoption.source
+    );
+    conflict(name, "AdoptionNotAllowed", message, Again::Look)
 }
 
 fn wrong(name: &Arc<str>, reason: &str, message: String, again: Again) -> Outcome {

@@ -38,6 +38,12 @@ pub(crate) enum Failure {
     /// The server said no.
     #[error("{}", told(.0))]
     Server(Box<Status>),
+    /// The content of a source does not fit into what its namespace may have held.
+    #[error("the sources of its namespace hold more than {most} bytes together (`--max-content`)")]
+    OverBudget {
+        /// How much may be held.
+        most: usize,
+    },
     /// It did not get there, or nobody understood the answer.
     #[error("{0}")]
     Other(String),
@@ -80,15 +86,19 @@ impl Failure {
 
     /// Says nothing that this content holds: who refuses a write may quote it.
     pub(crate) fn without(mut self, content: &Content) -> Self {
-        if content.appears_in(self.message()) {
-            "the rest is not shown, because it repeats a value".clone_into(self.message());
+        if let Some(message) = self.message()
+            && content.appears_in(message)
+        {
+            "the rest is not shown, because it repeats a value".clone_into(message);
         }
         self
     }
 
     /// Says nothing that an admission says of the object, where nobody knows what that holds.
     pub(crate) fn without_grounds(mut self) -> Self {
-        let message = self.message();
+        let Some(message) = self.message() else {
+            return self;
+        };
         let ends = DENIALS
             .iter()
             .filter_map(|denial| Some(message.find(denial)? + denial.len()));
@@ -99,10 +109,12 @@ impl Failure {
         self
     }
 
-    fn message(&mut self) -> &mut String {
+    /// What somebody else said.
+    fn message(&mut self) -> Option<&mut String> {
         match self {
-            Self::Server(status) => &mut status.message,
-            Self::Other(message) => message,
+            Self::Server(status) => Some(&mut status.message),
+            Self::Other(message) => Some(message),
+            Self::OverBudget { .. } => None,
         }
     }
 
@@ -111,6 +123,7 @@ impl Failure {
         match self {
             Self::Server(status) if !status.reason.is_empty() => &status.reason,
             Self::Server(_) => "ServerError",
+            Self::OverBudget { .. } => "BudgetExceeded",
             Self::Other(_) => "RequestFailed",
         }
     }
@@ -194,16 +207,18 @@ async fn write(client: &Client, method: Method, path: &str, body: Bytes) -> Resu
     answer(client, request).await.map(drop)
 }
 
-/// Deletes this very object. One that is gone, or is another one now, is no error: it is not there any more.
+/// Deletes this very object in this very version. One that is gone, or has changed, is no error: its watch tells of that, and
+/// whether it is still a copy is decided again.
 pub(crate) async fn delete(
     client: &Client,
     kind: SourceKind,
     namespace: &str,
     name: &str,
     uid: &str,
+    version: u64,
 ) -> Result<(), Failure> {
     let options = json!({
-        "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": { "uid": uid },
+        "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": { "uid": uid, "resourceVersion": version.to_string() },
     });
     let request = Request::delete(path(kind, namespace, Some(name)))
         .header(header::ACCEPT, METADATA)

@@ -78,6 +78,19 @@ async fn the_deployment_has_the_roles_and_flags_that_there_are() {
         .and_then(|spec| spec.template.spec)
         .expect("a pod");
     assert_eq!(pod.service_account_name, account.metadata.name);
+    for container in &pod.containers {
+        let limits = container
+            .resources
+            .as_ref()
+            .and_then(|resources| resources.limits.as_ref());
+        for limited in ["cpu", "memory"] {
+            assert!(
+                limits.is_some_and(|limits| limits.contains_key(limited)),
+                "{} has no limit of {limited}",
+                container.name
+            );
+        }
+    }
     let (_, help, _) = output(program(env!("CARGO_BIN_EXE_secretsync"), &["--help"])).await;
     let arguments = pod.containers[0].args.iter().flatten();
     for flag in arguments.filter(|argument| argument.starts_with("--")) {

@@ -15,8 +15,8 @@ use crate::{
     consent::Consent,
     identity::SyncId,
     plan::Plan,
-    room::{RoomKey, Seen, Slots, Source},
-    roster::{Affected, Moves, Place, Roster, Scope},
+    room::Seen,
+    roster::{Affected, Limits, Moves, Opening, Place, Roster, Scope},
 };
 
 const HOME: &str = "home";
@@ -27,9 +27,14 @@ fn roster() -> Roster {
         annotation: SYNC.into(),
         allowed: BTreeSet::from(["kube-allowed".to_owned()]),
         within: BTreeSet::new(),
+        limits: Limits {
+            sources: 3,
+            copies: 4,
+            content: usize::MAX,
+        },
     });
-    for room in roster.annotated_rooms() {
-        roster.complete(&room);
+    for opening in roster.annotated_rooms() {
+        roster.complete(&opening);
     }
     roster
 }
@@ -43,6 +48,7 @@ fn place(consent: Option<&str>) -> Arc<Place> {
     Arc::new(Place {
         uid: "p".into(),
         consent: Consent::of(&metadata, SYNC),
+        adopt: Consent::default(),
         labels: BTreeMap::from([("tier".to_owned(), consent.unwrap_or_default().to_owned())]),
         is_terminating: false,
     })
@@ -54,19 +60,25 @@ fn settle_in(roster: &mut Roster, places: &[(&str, Option<&str>)]) {
     }
 }
 
-fn source(room: &RoomKey, name: &str, metadata: &serde_json::Value) -> Source {
+/// An object with this metadata is seen.
+fn see(
+    roster: &mut Roster,
+    opening: &Opening,
+    name: &str,
+    metadata: &serde_json::Value,
+) -> (Vec<Affected>, Vec<SyncId>) {
     let mut whole = json!({ "uid": format!("uid-of-{name}"), "resourceVersion": "1" });
     for (key, value) in metadata.as_object().expect("it is metadata") {
         whole[key] = value.clone();
     }
     let metadata = from_value(whole).expect("it is metadata");
-    Source::new(room, name, &Seen::of(&metadata, SYNC), &mut Slots::default())
+    let seen = Arc::new(Seen::of(&metadata, SYNC));
+    roster.set_source(opening, &name.into(), Some(&seen))
 }
 
 fn annotated(roster: &mut Roster, name: &str) -> (SyncId, Vec<Affected>) {
     let [secrets, _] = roster.annotated_rooms();
-    let source = source(&secrets, name, &json!({ "annotations": { SYNC: "" } }));
-    let affected = roster.set_source(&secrets, &name.into(), Some(source));
+    let (affected, _) = see(roster, &secrets, name, &json!({ "annotations": { SYNC: "" } }));
     let id = SyncId::Annotated {
         kind: SourceKind::Secret,
         name: name.into(),
@@ -154,14 +166,18 @@ fn nothing_is_decided_before_all_sources_are_known() {
     settle_in(&mut roster, &[("asks", Some("team-a"))]);
     let selector = json!({ "secretSelector": { "matchLabels": { "shared": "yes" } } });
     let (id, moves) = declared(&mut roster, "team-a", "tls", &selector);
-    let [room] = &moves.opened[..] else {
-        panic!("one room")
-    };
+    let room = &moves.opened.expect("one room");
     assert_eq!(wants(&roster, &id, "asks"), None);
     // Somebody asks about a namespace that is not wanted, because there is a copy in it.
     settle_in(&mut roster, &[("silent", None)]);
     assert!(matches!(roster.plan_or_wait(&id, &"silent".into()), Plan::Wait));
-    roster.set_source(room, &"one".into(), Some(source(room, "one", &json!({}))));
+    see(&mut roster, room, "other", &json!({}));
+    see(
+        &mut roster,
+        room,
+        "one",
+        &json!({ "labels": { "shared": "yes" } }),
+    );
     assert_eq!(
         spelled(&roster.complete(room)),
         ["asks declared/team-a/tls", "silent declared/team-a/tls"]
@@ -178,13 +194,22 @@ fn a_room_is_open_as_long_as_somebody_uses_it() {
     let mut roster = roster();
     let spec = json!({ "names": ["one"] });
     let (first, moves) = declared(&mut roster, "team-a", "first", &spec);
-    assert_eq!((moves.opened.len(), moves.closed.len()), (1, 0));
+    assert_eq!((moves.opened.is_some(), moves.closed.is_some()), (true, false));
     let (second, moves) = declared(&mut roster, "team-a", "second", &spec);
-    assert_eq!((moves.opened.len(), moves.closed.len()), (0, 0));
-    assert_eq!(roster.set_sync(&first, None).closed.len(), 0);
-    let (_, moves) = declared(&mut roster, "team-a", "second", &json!({ "names": ["two"] }));
-    assert_eq!((moves.opened.len(), moves.closed.len()), (1, 1));
-    assert_eq!(roster.set_sync(&second, None).closed.len(), 1);
+    assert_eq!((moves.opened.is_some(), moves.closed.is_some()), (false, false));
+    assert_eq!(roster.set_sync(&first, None).closed, None);
+    // Other names, other selectors: the same watch. Another kind: another one.
+    let more = json!({ "names": ["two"], "secretSelector": { "matchLabels": { "a": "b" } } });
+    let (_, moves) = declared(&mut roster, "team-a", "second", &more);
+    assert_eq!((moves.opened, moves.closed), (None, None));
+    let (_, moves) = declared(
+        &mut roster,
+        "team-a",
+        "second",
+        &json!({ "kind": "ConfigMap", "names": ["two"] }),
+    );
+    assert_eq!((moves.opened.is_some(), moves.closed.is_some()), (true, true));
+    assert!(roster.set_sync(&second, None).closed.is_some());
 }
 
 #[test]
@@ -193,9 +218,9 @@ fn of_two_that_want_one_name_the_older_has_it_and_the_younger_inherits() {
     settle_in(&mut roster, &[("asks", Some("*"))]);
     let (id, _) = annotated(&mut roster, "token");
     let (other, moves) = declared(&mut roster, "team-a", "tls", &json!({ "names": ["token"] }));
-    let room = &moves.opened[0];
+    let room = &moves.opened.expect("one room");
     roster.complete(room);
-    let told = roster.set_source(room, &"token".into(), Some(source(room, "token", &json!({}))));
+    let (told, _) = see(&mut roster, room, "token", &json!({}));
     assert_eq!(
         spelled(&told),
         ["asks annotated/Secret/token", "asks declared/team-a/tls"],
@@ -205,7 +230,7 @@ fn of_two_that_want_one_name_the_older_has_it_and_the_younger_inherits() {
     assert_eq!(wants(&roster, &id, "asks").map(|all| all.len()), Some(1));
     assert_eq!(wants(&roster, &other, "asks").map(|all| all.len()), Some(0));
     let [secrets, _] = roster.annotated_rooms();
-    let gone = roster.set_source(&secrets, &"token".into(), None);
+    let (gone, _) = roster.set_source(&secrets, &"token".into(), None);
     assert_eq!(
         spelled(&gone),
         ["-asks annotated/Secret/token", "asks declared/team-a/tls"]
@@ -221,9 +246,9 @@ fn a_copy_is_no_source_unless_that_is_allowed_and_never_goes_back() {
     for (chaining, expected) in [(false, 0), (true, 1)] {
         let spec = json!({ "names": ["token"], "allowChaining": chaining });
         let (id, moves) = declared(&mut roster, "team-a", "tls", &spec);
-        if let Some(room) = moves.opened.first() {
+        if let Some(room) = &moves.opened {
             roster.complete(room);
-            roster.set_source(room, &"token".into(), Some(source(room, "token", &copy)));
+            see(&mut roster, room, "token", &copy);
         }
         assert_eq!(wants(&roster, &id, "asks").map(|all| all.len()), Some(expected));
         if let Plan::Go(order) = roster.plan(&id, HOME)
@@ -246,4 +271,88 @@ fn what_cannot_be_understood_or_is_paused_changes_nothing() {
     }
     let (id, _) = declared(&mut roster, "team-a", "tls", &json!({}));
     assert_eq!(wants(&roster, &id, "asks").as_deref(), Some(&[][..]));
+}
+
+#[test]
+fn a_change_concerns_only_the_syncs_that_select_the_object() {
+    let mut roster = roster();
+    settle_in(&mut roster, &[("asks", Some("team-a"))]);
+    let labelled = json!({ "secretSelector": { "matchLabels": { "shared": "yes" } } });
+    let (by_label, moves) = declared(&mut roster, "team-a", "by-label", &labelled);
+    let room = moves.opened.expect("one room");
+    let (by_name, _) = declared(&mut roster, "team-a", "by-name", &json!({ "names": ["one"] }));
+    roster.complete(&room);
+    let touched = |roster: &mut Roster, name: &str, labels: serde_json::Value| {
+        see(roster, &room, name, &json!({ "labels": labels })).1
+    };
+    assert_eq!(touched(&mut roster, "other", json!({})), []);
+    assert_eq!(touched(&mut roster, "one", json!({})), [by_name.clone()]);
+    assert_eq!(
+        touched(&mut roster, "two", json!({ "shared": "yes" })),
+        [by_label.clone()]
+    );
+    // It is relabelled: who selected it has to know.
+    assert_eq!(touched(&mut roster, "two", json!({})), [by_label]);
+    let (affected, touched) = roster.set_source(&room, &"one".into(), None);
+    assert_eq!(touched, [by_name]);
+    assert_eq!(spelled(&affected), ["-asks declared/team-a/by-name"]);
+}
+
+#[test]
+fn a_closed_watch_is_not_taken_for_the_next_one() {
+    let mut roster = roster();
+    settle_in(&mut roster, &[("asks", Some("team-a"))]);
+    let spec = json!({ "secretSelector": {} });
+    let (id, moves) = declared(&mut roster, "team-a", "tls", &spec);
+    let closed = moves.opened.expect("one room");
+    roster.set_sync(&id, None);
+    let (id, moves) = declared(&mut roster, "team-a", "tls", &spec);
+    let open = moves.opened.expect("one room");
+    // What the first one still had to tell comes late.
+    see(&mut roster, &closed, "old", &json!({}));
+    assert_eq!(roster.complete(&closed), []);
+    assert_eq!(wants(&roster, &id, "asks"), None);
+    see(&mut roster, &open, "new", &json!({}));
+    roster.complete(&open);
+    assert_eq!(
+        wants(&roster, &id, "asks").as_deref(),
+        Some(&["new".to_owned()][..])
+    );
+}
+
+#[test]
+fn what_is_over_its_budget_is_asked_for_again_when_it_fits() {
+    let mut roster = roster();
+    settle_in(&mut roster, &[("one", Some("*")), ("two", Some("*"))]);
+    let (id, moves) = declared(&mut roster, "team-a", "tls", &json!({ "secretSelector": {} }));
+    let room = moves.opened.expect("one room");
+    roster.complete(&room);
+    let excess = |roster: &Roster| roster.excess(&id, roster.sync(&id).expect("it is there"));
+    for name in ["a", "b", "sh.helm.release.v1.x"] {
+        see(&mut roster, &room, name, &json!({}));
+    }
+    assert_eq!(
+        excess(&roster),
+        None,
+        "two sources in two namespaces, and one that never counts"
+    );
+    settle_in(&mut roster, &[("three", Some("*"))]);
+    assert!(excess(&roster).is_some_and(|excess| excess.contains("are 6 copies")));
+    let relieved = roster.set_place(&"three".into(), None);
+    assert_eq!(
+        spelled(&relieved),
+        [
+            "-three declared/team-a/tls",
+            "one declared/team-a/tls",
+            "two declared/team-a/tls"
+        ]
+    );
+    assert_eq!(excess(&roster), None);
+    roster.set_place(&"two".into(), None);
+    for name in ["c", "d"] {
+        see(&mut roster, &room, name, &json!({}));
+    }
+    assert!(excess(&roster).is_some_and(|excess| excess.contains("4 sources")));
+    roster.set_source(&room, &"d".into(), None);
+    assert_eq!(excess(&roster), None);
 }

@@ -59,7 +59,7 @@ suite!("secretsync", paused, apart;
     loops::copies_are_no_sources_and_sources_no_targets,
     loops::a_chain_goes_on_and_a_circle_is_refused,
     loops::of_two_syncs_that_want_one_target_the_older_has_it,
-    loops::an_older_sync_gets_a_copy_of_its_own,
+    loops::an_older_sync_waits_until_the_copy_of_another_is_gone,
     loops::a_source_that_is_annotated_and_selected_has_one_copy,
     trouble::a_namespace_with_a_full_quota_holds_nobody_up,
     trouble::a_webhook_that_fails_for_one_namespace_holds_nobody_up,

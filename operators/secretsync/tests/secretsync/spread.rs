@@ -6,7 +6,7 @@ use windlass::{
 };
 use windlass_secretsync::{
     SecretSync,
-    api::{FINALIZER, SOURCE, SOURCE_UID, SYNC},
+    api::{ADOPT, FINALIZER, SOURCE, SOURCE_UID, SYNC},
 };
 use windlass_suite::Context as Case;
 
@@ -327,8 +327,13 @@ pub(crate) async fn an_object_is_adopted_only_as_the_policy_allows(case: Case) -
         world.namespace(namespace, consent("team-a")).await?;
     }
     world.within("team-a").create(secret("token", "1")).await?;
-    world.within("same").create(secret("token", "1")).await?;
-    world.within("other").create(secret("token", "own")).await?;
+    for (namespace, value) in [("same", "1"), ("other", "own")] {
+        let mut own = secret("token", value);
+        // The target agrees; what it is about here is the policy.
+        own.annotations_mut()
+            .insert(ADOPT.to_owned(), "team-a".to_owned());
+        world.within(namespace).create(own).await?;
+    }
     let before = [
         world.bytes("same", "token").await?,
         world.bytes("other", "token").await?,

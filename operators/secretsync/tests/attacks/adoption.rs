@@ -1,0 +1,247 @@
+//! Adoption with the target's consent, and attempts to have what was adopted deleted.
+
+use anyhow::Context as _;
+use windlass::{prelude::*, serde_json::Value};
+use windlass_secretsync::SecretSync;
+use windlass_suite::{Context as Case, Running};
+
+use crate::{
+    stage::{
+        ADOPT, KINDS, Kind, MALLORY, POLICIES, VICTIM, adopt, attacked, is_managed, is_marked, target, with,
+    },
+    world::World,
+};
+
+/// What `kubectl apply` notes on an object.
+const APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// Policy of the source and consent of the target: only both together adopt, and only what the policy allows.
+pub(crate) async fn consent_of_the_target_decides_what_is_adopted(case: Case) -> anyhow::Result<()> {
+    let consents: [(&str, Option<&str>, Option<&str>); 5] = [
+        ("nobody", None, None),
+        ("other", Some("true,bob"), Some("bob")),
+        ("by-namespace", Some(MALLORY), None),
+        ("by-object", None, Some(MALLORY)),
+        ("nonsense", Some("No Name"), Some("No Name")),
+    ];
+    let world = World::new(&case).await?;
+    world.namespace(MALLORY, json!({})).await?;
+    let mut objects = Vec::new();
+    for (namespace, by_namespace, by_object) in consents {
+        world.namespace(namespace, target(MALLORY, by_namespace)).await?;
+        for kind in KINDS {
+            for policy in POLICIES {
+                for value in ["same", "differs"] {
+                    let name = format!("{}-{value}", policy.to_lowercase());
+                    let more = by_object.map_or(json!({}), adopt);
+                    let object = with(kind.object(&name, value), &more);
+                    let made = world.make(kind, namespace, &object).await?;
+                    objects.push((namespace, kind, policy, value, name, made));
+                }
+            }
+        }
+    }
+    for kind in KINDS {
+        for policy in POLICIES {
+            for value in ["same", "differs"] {
+                let name = format!("{}-{value}", policy.to_lowercase());
+                world.make(kind, MALLORY, &kind.object(&name, "same")).await?;
+            }
+        }
+    }
+    let running = world.start().await?;
+    for kind in KINDS {
+        for policy in POLICIES {
+            let prefix = policy.to_lowercase();
+            let names = ["same", "differs"].map(|value| format!("{prefix}-{value}"));
+            let spec = json!({ "kind": kind.name(), "names": names, "adoptionPolicy": policy });
+            world.attack(&format!("{prefix}-{}", kind.plural()), spec).await?;
+        }
+    }
+    for (namespace, kind, policy, value, name, made) in objects {
+        let is_adopted = matches!(
+            (policy, namespace, value),
+            ("Always", "by-namespace" | "by-object", _) | ("IfIdentical", "by-object", "same")
+        );
+        let found = world.find(kind, namespace, &name).await?;
+        let what = format!("{kind:?} {name} in {namespace}");
+        assert_eq!(is_marked(&found), is_adopted, "{what}");
+        assert_eq!(found["metadata"]["uid"], made["metadata"]["uid"], "{what}");
+        if is_adopted {
+            let same = world.find(kind, MALLORY, &name).await?;
+            assert_eq!(found["data"], same["data"], "{what}");
+        } else {
+            assert_eq!(found, made, "{what}");
+        }
+    }
+    running.stop().await
+}
+
+/// What ends the sync of an adopted object.
+const ENDS: [&str; 9] = [
+    "the SecretSync is deleted",
+    "the source is deleted",
+    "the source is created anew",
+    "the name is taken out",
+    "the namespace is deselected",
+    "the namespace withdraws its consent",
+    "the namespace withdraws its consent to adoption",
+    "the SecretSync is gone before anybody looks",
+    "the spec becomes invalid and the SecretSync is deleted",
+];
+
+async fn end(world: &World, kind: Kind, how: &str) -> anyhow::Result<()> {
+    let mallory = world.within(MALLORY);
+    let spec = |spec: Value| json!({ "spec": spec });
+    match how {
+        "the SecretSync is deleted" => mallory.delete::<SecretSync>("grab").await?,
+        "the source is deleted" => world.remove(kind, MALLORY, "token").await?,
+        "the source is created anew" => {
+            // So that it does not adopt again.
+            let never = spec(json!({ "adoptionPolicy": "Never" }));
+            mallory.patch::<SecretSync>("grab", never).await?;
+            world.remove(kind, MALLORY, "token").await?;
+            world.make(kind, MALLORY, &kind.object("token", "evil")).await?;
+        }
+        "the name is taken out" => {
+            let nothing = spec(json!({ "names": ["nothing"] }));
+            mallory.patch::<SecretSync>("grab", nothing).await?;
+        }
+        "the namespace is deselected" => {
+            let nowhere = spec(json!({ "namespaceSelector": { "matchLabels": { "no": "where" } } }));
+            mallory.patch::<SecretSync>("grab", nowhere).await?;
+        }
+        "the namespace withdraws its consent" => {
+            world
+                .patch_namespace(VICTIM, target("nobody", Some(MALLORY)))
+                .await?;
+        }
+        "the namespace withdraws its consent to adoption" => {
+            world
+                .patch_namespace(VICTIM, target(MALLORY, Some("nobody")))
+                .await?;
+        }
+        "the SecretSync is gone before anybody looks" => {
+            let free = json!({ "metadata": { "finalizers": null } });
+            mallory.patch::<SecretSync>("grab", free).await?;
+            mallory.delete::<SecretSync>("grab").await?;
+        }
+        _ => {
+            let strange = spec(json!({ "namespaceSelector": { "matchLabels": { "no label!": "a" } } }));
+            mallory.patch::<SecretSync>("grab", strange).await?;
+            mallory.delete::<SecretSync>("grab").await?;
+        }
+    }
+    Ok(())
+}
+
+/// A victim whose object was adopted with its namespace's consent.
+async fn grabbed(case: &Case, kind: Kind) -> anyhow::Result<(World, Running, Value)> {
+    let world = attacked(case, Some(MALLORY)).await?;
+    let object = with(
+        kind.object("token", "own"),
+        &json!({ "metadata": { "labels": { "own": "yes" }, "annotations": { APPLIED: "{\"own\":1}" } } }),
+    );
+    let before = world.make(kind, VICTIM, &object).await?;
+    // What is immutable once is so for ever.
+    let source = json!({ "immutable": true, "metadata": { "annotations": { APPLIED: "evil" } } });
+    world
+        .make(kind, MALLORY, &with(kind.object("token", "evil"), &source))
+        .await?;
+    let running = world.start().await?;
+    let spec = json!({ "kind": kind.name(), "names": ["token"], "adoptionPolicy": "Always", "recreate": "IfNeeded" });
+    let status = world.attack("grab", spec).await?;
+    assert_eq!(status.synced, 1, "{status:?}");
+    Ok((world, running, before))
+}
+
+/// It stays, under the same UID, with the data that it has by then, and nothing on it says that it was a copy.
+async fn assert_released(world: &World, kind: Kind, before: &Value) -> anyhow::Result<()> {
+    world
+        .becomes(kind, VICTIM, "token", |object| !is_marked(object))
+        .await?;
+    world.settle().await;
+    let after = world.find(kind, VICTIM, "token").await?;
+    let source_data = with(kind.object("token", "evil"), &json!({}));
+    assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"]);
+    assert_eq!(after["metadata"]["labels"], json!({ "own": "yes" }));
+    assert_eq!(
+        after["metadata"]["annotations"],
+        json!({ APPLIED: "{\"own\":1}" })
+    );
+    assert!(after["immutable"].is_null(), "{after}");
+    assert!(!is_managed(&after), "{after}");
+    let value = match kind {
+        Kind::Secret => json!("ZXZpbA=="),
+        Kind::ConfigMap => source_data["data"]["password"].clone(),
+    };
+    assert_eq!(after["data"]["password"], value);
+    let deleted = world.copying();
+    assert!(
+        !deleted.iter().any(|write| write.starts_with("delete ")),
+        "{deleted:?}"
+    );
+    Ok(())
+}
+
+/// First adopted, then taken away: that is no way to have an object deleted. While it runs, and while it is down.
+pub(crate) async fn adopted_objects_are_released_whatever_ends_the_sync(case: Case) -> anyhow::Result<()> {
+    for (number, how) in ENDS.into_iter().enumerate() {
+        for is_down in [false, true] {
+            // Both kinds in turn: what ends a sync does not depend on the kind.
+            let kind = KINDS[(number + usize::from(is_down)) % 2];
+            let case = case.anew().await?;
+            let (world, running, before) = grabbed(&case, kind).await?;
+            let is_gone_first = how == "the SecretSync is gone before anybody looks";
+            let running = if is_down || is_gone_first {
+                running.stop().await?;
+                end(&world, kind, how).await?;
+                world.start().await?
+            } else {
+                end(&world, kind, how).await?;
+                running
+            };
+            let released = assert_released(&world, kind, &before).await;
+            released.with_context(|| format!("{how}, {kind:?}, down: {is_down}"))?;
+            running.stop().await?;
+        }
+    }
+    Ok(())
+}
+
+/// Consent on the object itself is taken back there, and the next change of the source does not reach it any more.
+pub(crate) async fn withdrawn_consent_releases_at_once(case: Case) -> anyhow::Result<()> {
+    for kind in KINDS {
+        for policy in ["IfIdentical", "Always"] {
+            let case = case.anew().await?;
+            let world = attacked(&case, None).await?;
+            let object = with(kind.object("token", "1"), &adopt(MALLORY));
+            let before = world.make(kind, VICTIM, &object).await?;
+            world.make(kind, MALLORY, &kind.object("token", "1")).await?;
+            let running = world.start().await?;
+            let spec = json!({ "kind": kind.name(), "names": ["token"], "adoptionPolicy": policy });
+            let status = world.attack("grab", spec).await?;
+            assert_eq!(status.synced, 1, "{status:?}");
+            let adopted = world.find(kind, VICTIM, "token").await?;
+            assert_eq!(adopted["metadata"]["uid"], before["metadata"]["uid"]);
+            let withdrawn = json!({ "metadata": { "annotations": { ADOPT: null } } });
+            world.change(kind, VICTIM, "token", withdrawn).await?;
+            let released = |object: &Value| !is_marked(object);
+            world
+                .soon("a release", world.becomes(kind, VICTIM, "token", released))
+                .await?;
+            world.settle().await;
+            let left = world.find(kind, VICTIM, "token").await?;
+            assert!(!is_managed(&left), "{left}");
+            let changed = json!({ "metadata": { "labels": { "changed": "yes" } } });
+            world.change(kind, MALLORY, "token", changed).await?;
+            world
+                .says(MALLORY, "grab", |status| status.conflicts == 1)
+                .await?;
+            world.settle().await;
+            assert_eq!(world.find(kind, VICTIM, "token").await?, left);
+            running.stop().await?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,94 @@
+//! A death at any request of an adoption and of the release after it.
+
+use parking_lot::Mutex;
+use windlass::{kube::Client, prelude::*, serde_json::Value};
+use windlass_cluster::Backend;
+use windlass_secretsync::SecretSync;
+use windlass_suite::{Context as Case, Sent, Story, World as Inner, at_every_request, at_requests};
+
+use crate::{
+    stage::{KINDS, Kind, MALLORY, VICTIM, attacked, is_managed, is_marked},
+    world::{World, is_work, namespace_of, shipped},
+};
+
+/// An object is adopted, and released when the SecretSync goes.
+struct Adopted {
+    kind: Kind,
+    /// The object's UID in this run.
+    uid: Mutex<Value>,
+}
+
+impl Story for Adopted {
+    async fn client(&self, case: &Case) -> anyhow::Result<Client> {
+        shipped().client(case).await
+    }
+
+    async fn prepare(&self, inner: &Inner) -> anyhow::Result<()> {
+        let world = attacked(inner.case(), Some(MALLORY)).await?;
+        let own = world
+            .make(self.kind, VICTIM, &self.kind.object("token", "own"))
+            .await?;
+        *self.uid.lock() = own["metadata"]["uid"].clone();
+        world
+            .make(self.kind, MALLORY, &self.kind.object("token", "evil"))
+            .await?;
+        let spec = json!({
+            "kind": self.kind.name(), "names": ["token"], "adoptionPolicy": "Always", "recreate": "IfNeeded",
+        });
+        world.sync(MALLORY, "grab", spec).await?;
+        Ok(())
+    }
+
+    async fn manager(&self, inner: &Inner) -> anyhow::Result<Manager> {
+        World::of(inner.clone(), inner.case().client()).whole().await
+    }
+
+    async fn done(&self, inner: &Inner) -> anyhow::Result<()> {
+        let world = World::of(inner.clone(), inner.case().client());
+        let mallory = world.within(MALLORY);
+        // It goes on where the life before it ended.
+        let sync = mallory.get::<SecretSync>("grab").await;
+        if sync.is_ok_and(|sync| sync.metadata.deletion_timestamp.is_none()) {
+            world.becomes(self.kind, VICTIM, "token", is_marked).await?;
+            world.says(MALLORY, "grab", |status| status.synced == 1).await?;
+            mallory.delete::<SecretSync>("grab").await?;
+        }
+        mallory.wait_gone::<SecretSync>("grab").await?;
+        world.settle().await;
+        Ok(())
+    }
+
+    async fn state(&self, inner: &Inner) -> anyhow::Result<Value> {
+        let world = World::of(inner.clone(), inner.case().client());
+        let object = world.find(self.kind, VICTIM, "token").await?;
+        Ok(json!({
+            "same": object["metadata"]["uid"] == *self.uid.lock(),
+            "data": object["data"],
+            "marked": is_marked(&object),
+            "managed": is_managed(&object),
+        }))
+    }
+
+    fn may_write(&self, write: &Sent) -> bool {
+        let is_copy = write.is_about(self.kind.plural(), "token")
+            && namespace_of(write) == VICTIM
+            && ["create", "update"].contains(&&*write.access.verb);
+        !is_work(write) || write.is_about("secretsyncs", "grab") || is_copy
+    }
+}
+
+/// Whatever happened before, what the victim has in the end is its own object.
+pub(crate) async fn adoption_and_release_survive_every_death(case: Case) -> anyhow::Result<()> {
+    for kind in KINDS {
+        let story = Adopted {
+            kind,
+            uid: Mutex::new(Value::Null),
+        };
+        let told = match case.cluster().backend() {
+            Backend::Embedded => at_every_request(&case, &story).await?,
+            _ => at_requests(&case, &story, |n| n + n + 1).await?,
+        };
+        assert!(told.requests >= 12, "{told:?}");
+    }
+    Ok(())
+}

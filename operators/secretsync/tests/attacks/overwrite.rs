@@ -1,0 +1,319 @@
+//! Attempts to replace or destroy what another namespace has.
+
+use std::time::Duration;
+
+use windlass::{prelude::*, serde_json::Value};
+use windlass_secretsync::{SecretSync, api::SYNC};
+use windlass_suite::Context as Case;
+
+use crate::{
+    stage::{ADOPT, KINDS, Kind, MALLORY, POLICIES, VICTIM, adopt, attacked, is_marked, target, with},
+    world::{HOME, World},
+};
+
+/// What a target may have of a kind, in the way of a copy that holds `guess`.
+fn possessions(kind: Kind) -> Vec<(&'static str, Value)> {
+    let mut all = vec![
+        ("own", kind.object("own", "own")),
+        ("same", kind.object("same", "guess")),
+        (
+            "immutable",
+            with(kind.object("immutable", "own"), &json!({ "immutable": true })),
+        ),
+        (
+            "other-consent",
+            with(kind.object("other-consent", "own"), &adopt("true, somebody-else")),
+        ),
+    ];
+    if kind == Kind::Secret {
+        let typed = |name: &str, of: &str| with(kind.object(name, "own"), &json!({ "type": of }));
+        all.push(("typed", typed("typed", "example.com/own")));
+        all.push(("release", typed("release", "helm.sh/release.v1")));
+        all.push(("bootstrap", typed("bootstrap", "bootstrap.kubernetes.io/token")));
+    }
+    all
+}
+
+/// Whatever the sync's owner asks for: the namespace takes copies, and has not given away what it had.
+pub(crate) async fn policy_of_the_source_alone_changes_nothing(case: Case) -> anyhow::Result<()> {
+    let world = attacked(&case, None).await?;
+    let mut before = Vec::new();
+    let mut syncs = Vec::new();
+    for kind in KINDS {
+        for policy in POLICIES {
+            let prefix = policy.to_lowercase();
+            let mut names = Vec::new();
+            for (name, mut object) in possessions(kind) {
+                let name = format!("{prefix}-{name}");
+                object["metadata"]["name"] = name.as_str().into();
+                world.make(kind, VICTIM, &object).await?;
+                world.make(kind, MALLORY, &kind.object(&name, "guess")).await?;
+                before.push((kind, name.clone(), world.find(kind, VICTIM, &name).await?));
+                names.push(name);
+            }
+            let sync = format!("{prefix}-{}", kind.plural());
+            let spec = json!({
+                "kind": kind.name(), "names": names, "adoptionPolicy": policy, "recreate": "IfNeeded",
+            });
+            syncs.push((sync, spec, u32::try_from(names.len())?));
+        }
+    }
+    let running = world.start().await?;
+    for (name, spec, conflicts) in &syncs {
+        let status = world.attack(name, spec.clone()).await?;
+        assert_eq!(
+            (status.conflicts, status.synced, status.failed),
+            (*conflicts, 0, 0),
+            "{name}: {status:?}"
+        );
+    }
+    // Nor by changing the source, nor by what the end of a sync does.
+    for (kind, name, _) in &before {
+        let changed = json!({ "data": null, "metadata": { "labels": { "changed": "yes" } } });
+        world.change(*kind, MALLORY, name, changed).await?;
+    }
+    world.settle().await;
+    for (name, ..) in &syncs {
+        world.within(MALLORY).delete::<SecretSync>(name).await?;
+        world.within(MALLORY).wait_gone::<SecretSync>(name).await?;
+    }
+    world.settle().await;
+    for (kind, name, object) in &before {
+        assert_eq!(&world.find(*kind, VICTIM, name).await?, object, "{name}");
+    }
+    assert_eq!(world.harm(VICTIM), [""; 0]);
+    running.stop().await
+}
+
+/// Consent to adoption is no consent to deletion: what cannot be changed stays.
+pub(crate) async fn recreate_never_deletes_what_was_there_before(case: Case) -> anyhow::Result<()> {
+    let world = attacked(&case, Some(MALLORY)).await?;
+    let mut before = Vec::new();
+    for kind in KINDS {
+        for (name, object) in possessions(kind) {
+            if ["immutable", "typed"].contains(&name) {
+                // By the namespace alone, and by the object as well.
+                for (name, more) in [
+                    (format!("{name}-1"), json!({})),
+                    (format!("{name}-2"), adopt(MALLORY)),
+                ] {
+                    let mut object = with(object.clone(), &more);
+                    object["metadata"]["name"] = name.as_str().into();
+                    world.make(kind, VICTIM, &object).await?;
+                    world.make(kind, MALLORY, &kind.object(&name, "guess")).await?;
+                    before.push((kind, name.clone(), world.find(kind, VICTIM, &name).await?));
+                }
+            }
+        }
+    }
+    let running = world.start().await?;
+    for kind in KINDS {
+        let names = before.iter().filter(|(of, ..)| *of == kind);
+        let names: Vec<_> = names.map(|(_, name, _)| name.as_str()).collect();
+        let spec = json!({
+            "kind": kind.name(), "names": names, "adoptionPolicy": "Always", "recreate": "IfNeeded",
+        });
+        let status = world.attack(kind.plural(), spec).await?;
+        assert_eq!(
+            (status.conflicts as usize, status.synced),
+            (names.len(), 0),
+            "{status:?}"
+        );
+    }
+    // One that was adopted is not deleted either when it becomes immutable later.
+    world
+        .make(Kind::Secret, VICTIM, &Kind::Secret.object("late", "own"))
+        .await?;
+    world
+        .make(Kind::Secret, MALLORY, &Kind::Secret.object("late", "1"))
+        .await?;
+    let spec = json!({ "names": ["late"], "adoptionPolicy": "Always", "recreate": "IfNeeded" });
+    world.attack("late", spec).await?;
+    let adopted = world.find(Kind::Secret, VICTIM, "late").await?;
+    assert!(is_marked(&adopted), "{adopted}");
+    world
+        .change(Kind::Secret, VICTIM, "late", json!({ "immutable": true }))
+        .await?;
+    let changed = json!({ "stringData": { "password": "2" } });
+    world.change(Kind::Secret, MALLORY, "late", changed).await?;
+    let told = world.says(MALLORY, "late", |status| status.failed == 1).await?;
+    assert_eq!(told.status.as_ref().map(|status| status.synced), Some(0));
+    world.settle().await;
+    let after = world.find(Kind::Secret, VICTIM, "late").await?;
+    assert_eq!(after["metadata"]["uid"], adopted["metadata"]["uid"]);
+    for (kind, name, object) in &before {
+        assert_eq!(&world.find(*kind, VICTIM, name).await?, object, "{name}");
+    }
+    let writes = world.copying();
+    assert!(
+        !writes.iter().any(|write| write.starts_with("delete ")),
+        "{writes:?}"
+    );
+    running.stop().await
+}
+
+/// What the cluster publishes itself is not replaced, and not anticipated either: who is first in a new namespace would decide
+/// which certificates its pods trust. By both front ends.
+pub(crate) async fn reserved_names_are_never_written(case: Case) -> anyhow::Result<()> {
+    let world = World::new(&case).await?;
+    world.namespace(MALLORY, json!({})).await?;
+    let reserved = [
+        (Kind::ConfigMap, "kube-root-ca.crt"),
+        (Kind::ConfigMap, "openshift-service-ca.crt"),
+        (Kind::ConfigMap, "istio-ca-root-cert"),
+        (Kind::ConfigMap, "sh.helm.release.v1.shop.v1"),
+        (Kind::Secret, "sh.helm.release.v1.shop.v1"),
+        (Kind::Secret, "bootstrap-token-abcdef"),
+    ];
+    // One where they are, one where they are not yet; both give away everything.
+    let both = format!("{MALLORY},{HOME}");
+    for namespace in [VICTIM, "empty"] {
+        world.namespace(namespace, target(&both, Some("*"))).await?;
+    }
+    let mut before = Vec::new();
+    for (kind, name) in reserved {
+        let mut object = with(kind.object(name, "own"), &adopt("*"));
+        world.make(kind, VICTIM, &object).await?;
+        before.push((kind, name, world.find(kind, VICTIM, name).await?));
+        object = with(
+            kind.object(name, "evil"),
+            &json!({ "metadata": { "annotations": { SYNC: "" } } }),
+        );
+        for namespace in [MALLORY, HOME] {
+            world.make(kind, namespace, &object).await?;
+        }
+    }
+    let running = world.start().await?;
+    for kind in KINDS {
+        let names = reserved.iter().filter(|(of, _)| *of == kind);
+        let names: Vec<_> = names.map(|(_, name)| *name).collect();
+        for policy in POLICIES {
+            for (how, mut spec) in [
+                ("named", json!({ "names": names })),
+                ("selected", json!({ "secretSelector": {} })),
+            ] {
+                spec["kind"] = kind.name().into();
+                spec["adoptionPolicy"] = policy.into();
+                spec["recreate"] = "IfNeeded".into();
+                let name = format!("{how}-{}-{}", policy.to_lowercase(), kind.plural());
+                let status = world.attack(&name, spec).await?;
+                assert_eq!(status.synced, 0, "{name}: {status:?}");
+                // Who names one is told; who selects everything is not.
+                assert_eq!(status.failed > 0, how == "named", "{name}: {status:?}");
+            }
+        }
+    }
+    world.settle().await;
+    for (kind, name, object) in &before {
+        assert_eq!(&world.find(*kind, VICTIM, name).await?, object, "{name}");
+        assert!(world.find(*kind, "empty", name).await.is_err(), "{name}");
+    }
+    assert_eq!(world.copying(), [""; 0]);
+    running.stop().await
+}
+
+/// Tokens and releases are not adopted, although their namespace gives away everything.
+pub(crate) async fn protected_types_are_never_adopted(case: Case) -> anyhow::Result<()> {
+    let world = attacked(&case, Some(MALLORY)).await?;
+    let robot = json!({ "metadata": { "name": "robot" } });
+    world
+        .within(VICTIM)
+        .create::<windlass::k8s_openapi::api::core::v1::ServiceAccount>(from_value(robot)?)
+        .await?;
+    let mut before = Vec::new();
+    for (name, of) in [
+        ("token", "kubernetes.io/service-account-token"),
+        ("release", "helm.sh/release.v1"),
+        ("bootstrap", "bootstrap.kubernetes.io/token"),
+    ] {
+        let typed = json!({
+            "type": of,
+            "metadata": { "annotations": { "kubernetes.io/service-account.name": "robot", ADOPT: MALLORY } },
+        });
+        let object = with(Kind::Secret.object(name, "guess"), &typed);
+        world.make(Kind::Secret, VICTIM, &object).await?;
+        before.push((name, world.find(Kind::Secret, VICTIM, name).await?));
+        world
+            .make(Kind::Secret, MALLORY, &Kind::Secret.object(name, "guess"))
+            .await?;
+    }
+    let running = world.start().await?;
+    let names: Vec<_> = before.iter().map(|(name, _)| *name).collect();
+    for policy in POLICIES {
+        let spec = json!({ "names": names, "adoptionPolicy": policy, "recreate": "IfNeeded" });
+        let status = world.attack(&policy.to_lowercase(), spec).await?;
+        assert_eq!((status.conflicts, status.synced), (3, 0), "{policy}: {status:?}");
+        // The next one is not to be in this one's way.
+        let sync = policy.to_lowercase();
+        world.within(MALLORY).delete::<SecretSync>(&sync).await?;
+        world.within(MALLORY).wait_gone::<SecretSync>(&sync).await?;
+    }
+    for (name, object) in &before {
+        assert_eq!(&world.find(Kind::Secret, VICTIM, name).await?, object, "{name}");
+    }
+    assert_eq!(world.harm(VICTIM), [""; 0]);
+    running.stop().await
+}
+
+/// Whoever's copy is there keeps it: to be older, or to be annotated, is no right to take the place of another source's copy.
+pub(crate) async fn an_older_sync_does_not_replace_the_copy_of_another(case: Case) -> anyhow::Result<()> {
+    let world = World::new(&case).await?;
+    for namespace in [MALLORY, "bob"] {
+        world.namespace(namespace, json!({})).await?;
+    }
+    let all = format!("{MALLORY},bob,{HOME}");
+    world.namespace(VICTIM, target(&all, None)).await?;
+    let running = world.start().await?;
+    for kind in KINDS {
+        for name in ["token", "annotated"] {
+            world.make(kind, MALLORY, &kind.object(name, "evil")).await?;
+            world.make(kind, "bob", &kind.object(name, "good")).await?;
+        }
+        world.make(kind, HOME, &kind.object("annotated", "evil")).await?;
+        // Older, and waiting.
+        let spec = json!({ "kind": kind.name(), "names": ["nothing"], "adoptionPolicy": "Always" });
+        world.attack(kind.plural(), spec).await?;
+    }
+    // The server counts ages in seconds.
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    let mut before = Vec::new();
+    for kind in KINDS {
+        let spec = json!({ "kind": kind.name(), "names": ["token", "annotated"] });
+        world.sync("bob", kind.plural(), spec).await?;
+        world
+            .says("bob", kind.plural(), |status| status.synced == 2)
+            .await?;
+        for name in ["token", "annotated"] {
+            before.push((kind, name, world.find(kind, VICTIM, name).await?));
+        }
+    }
+    world.wire().forget();
+    for kind in KINDS {
+        let widened = json!({ "spec": { "names": ["token"] } });
+        world
+            .within(MALLORY)
+            .patch::<SecretSync>(kind.plural(), widened)
+            .await?;
+        let annotated = json!({ "metadata": { "annotations": { SYNC: "" } } });
+        world.change(kind, HOME, "annotated", annotated).await?;
+        let status = world.says(MALLORY, kind.plural(), |status| status.conflicts == 1);
+        status.await?;
+    }
+    world.settle().await;
+    for (kind, name, object) in &before {
+        assert_eq!(&world.find(*kind, VICTIM, name).await?, object, "{name}");
+    }
+    // Who holds it keeps it right.
+    let changed = json!({ "data": null });
+    world.change(Kind::ConfigMap, "bob", "token", changed).await?;
+    let emptied = |object: &Value| object["data"].is_null();
+    world.becomes(Kind::ConfigMap, VICTIM, "token", emptied).await?;
+    world
+        .says("bob", "configmaps", |status| status.synced == 2)
+        .await?;
+    // And who lets go makes room.
+    world.within("bob").delete::<SecretSync>("configmaps").await?;
+    let evil = |object: &Value| object["data"]["password"] == "evil";
+    world.becomes(Kind::ConfigMap, VICTIM, "token", evil).await?;
+    running.stop().await
+}
