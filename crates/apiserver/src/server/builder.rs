@@ -167,7 +167,6 @@ impl Api {
             namespace: namespace.into(),
             name: "".into(),
             subresource: "".into(),
-            legacy_watch: false,
         };
         let body = object.to_string();
         let _ = self.create(&target, &WriteOptions::own(), body.as_bytes(), Encoding::Json);

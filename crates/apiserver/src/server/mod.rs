@@ -17,8 +17,8 @@ use futures::{FutureExt, future::BoxFuture};
 use http::{HeaderName, HeaderValue, Method, Request, Response, header, request::Parts};
 
 pub use builder::Builder;
-use respond::{refusal, warn};
-use windlass_rights::Access;
+use respond::{refusal, text_response, warn};
+use windlass_rights::RequestInfo;
 
 use crate::{
     auth::{Caller, Door, Peer, User},
@@ -26,7 +26,6 @@ use crate::{
     gzip, limits,
     logs::Logs,
     media::Encoding,
-    request::Query,
     status::Status,
     verbs::Api,
 };
@@ -121,8 +120,9 @@ impl Server {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let (parts, body) = request.into_parts();
+        let info = RequestInfo::of(&parts.method, parts.uri.path(), parts.uri.query());
         // A panic is a bug of this server; it costs its client one answer, and nobody else anything.
-        let work = AssertUnwindSafe(self.in_time(&parts, body)).catch_unwind();
+        let work = AssertUnwindSafe(self.in_time(&parts, &info, body)).catch_unwind();
         let answer = work.await.unwrap_or_else(|_| {
             tracing::error!(method = %parts.method, path = parts.uri.path(), "a request panicked");
             Err(Status::internal("the request could not be handled"))
@@ -137,7 +137,7 @@ impl Server {
         if let Some(audit_id) = audit_id {
             response.headers_mut().insert(AUDIT_ID, audit_id);
         }
-        if gzip::is_taken(&parts.headers) && !parts.uri.path().starts_with(documents::OPENAPI) {
+        if gzip::is_taken(&parts.headers) && !info.path.starts_with(documents::OPENAPI) {
             response = gzip::packed(response);
         }
         if parts.method == Method::HEAD {
@@ -147,40 +147,44 @@ impl Server {
     }
 
     /// Ends what takes too long. A watch is answered at once, and has a length of its own.
-    async fn in_time<B>(&self, parts: &Parts, body: B) -> Result<Response<Body>, Status>
+    async fn in_time<B>(&self, parts: &Parts, info: &RequestInfo, body: B) -> Result<Response<Body>, Status>
     where
         B: http_body::Body + Send + 'static,
         B::Data: Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let query = Query::parse(parts.uri.query());
-        let limit = if query.flag("watch") {
+        if !info.is_well_formed {
+            // Go's HTTP server does not even look who asks.
+            return Ok(text_response(400, "400 Bad Request"));
+        }
+        let limit = if info.access.verb == "watch" {
             limits::timeout(None)?
         } else {
-            limits::timeout(query.text("timeout"))?
+            limits::timeout(info.query.text("timeout"))?
         };
-        let answer = tokio::time::timeout(limit, self.enter(parts, body)).await;
+        let answer = tokio::time::timeout(limit, self.enter(parts, info, body)).await;
         answer.unwrap_or_else(|_| Err(Status::timeout()))
     }
 
     /// Lets in whoever may do what is asked for.
-    async fn enter<B>(&self, parts: &Parts, body: B) -> Result<Response<Body>, Status>
+    async fn enter<B>(&self, parts: &Parts, info: &RequestInfo, body: B) -> Result<Response<Body>, Status>
     where
         B: http_body::Body + Send + 'static,
         B::Data: Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let found = self.api.authenticate(&self.door, &parts.headers)?;
-        let access = Access::of(&parts.method, parts.uri.path(), parts.uri.query());
+        let access = &info.access;
         let entered = self
             .api
-            .impersonated(found.user, &access, &parts.headers)
+            .impersonated(found.user, access, &parts.headers)
             .and_then(|user| {
-                self.api.authorise(&user, &access)?;
+                self.api.authorise(&user, access)?;
+                let access = access.clone();
                 Ok(Arc::new(Caller { user, access }))
             });
         let mut answer = match entered {
-            Ok(caller) => self.route(parts, body, &caller).await,
+            Ok(caller) => self.route(parts, info, body, &caller).await,
             Err(status) => {
                 let mut response = refusal(&status, Encoding::of_refusal(&parts.headers));
                 let sniffing = HeaderValue::from_static("nosniff");

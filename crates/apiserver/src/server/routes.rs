@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::{Method, Response, header, request::Parts};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::json;
+use windlass_rights::RequestInfo;
 
 use super::{
     Server,
@@ -20,7 +21,7 @@ use crate::{
     openapi,
     patch::PatchKind,
     registry,
-    request::{Query, Route, Target, Verb},
+    request::{Route, Target, Verb},
     selector::Selector,
     status::Status,
     subresources::{self, Input},
@@ -32,6 +33,7 @@ impl Server {
     pub(super) async fn route<B>(
         &self,
         parts: &Parts,
+        info: &RequestInfo,
         body: B,
         caller: &Arc<Caller>,
     ) -> Result<Response<Body>, Status>
@@ -40,10 +42,10 @@ impl Server {
         B::Data: Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let path = parts.uri.path();
+        let path = &*info.path;
         let catalogue = self.api.registry.catalogue();
         let as_json = |value: &serde_json::Value| json_response(200, value.to_string().into());
-        let route = Route::of(path, &catalogue);
+        let route = Route::of(info, &catalogue);
         let read_only = match &route {
             Route::Resource(_) | Route::NoSuchResource => false,
             Route::Other => path.starts_with("/version"),
@@ -57,7 +59,7 @@ impl Server {
                 Ok(text_response(404, "404 page not found\n"))
             }
             Route::Resource(target) => {
-                let answer = self.resource(parts, &target, body, caller).await;
+                let answer = self.resource(parts, info, &target, body, caller).await;
                 let Some(warning) = target
                     .resource
                     .defined
@@ -91,7 +93,8 @@ impl Server {
             Route::Other => Ok(match path {
                 "/version" | "/version/" => as_json(registry::version()),
                 "/healthz" | "/livez" | "/readyz" => {
-                    health(path, Query::parse(parts.uri.query()).flag("verbose"))
+                    // A health check is verbose if it is asked at all.
+                    health(path, !info.query.all("verbose").is_empty())
                 }
                 "/healthz/ping" | "/livez/ping" | "/readyz/ping" => text_response(200, "ok"),
                 "/openapi/v3" | "/openapi/v3/" => {
@@ -99,7 +102,7 @@ impl Server {
                     with_body(200, "text/plain; charset=utf-8", Body::whole(index))
                 }
                 "/openapi/v2" => documents::whole_openapi(&catalogue, parts),
-                _ if path.starts_with(OPENAPI) => openapi_document(&catalogue, parts),
+                _ if path.starts_with(OPENAPI) => openapi_document(&catalogue, parts, info),
                 "/" => as_json(
                     &json!({"paths": ["/api", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]}),
                 ),
@@ -111,6 +114,7 @@ impl Server {
     async fn resource<B>(
         &self,
         parts: &Parts,
+        info: &RequestInfo,
         target: &Target,
         body: B,
         caller: &Arc<Caller>,
@@ -120,11 +124,11 @@ impl Server {
         B::Data: Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let query = Query::parse(parts.uri.query());
-        let verb = Verb::of(&parts.method, target, &query)?;
+        let query = &info.query;
+        let verb = Verb::of(&parts.method, target, info)?;
         let wanted = Encoding::of_answer(&parts.headers, &target.resource, verb == Verb::Watch)?;
         let list = matches!(verb, Verb::List | Verb::DeleteCollection);
-        let view = View::of(&parts.headers, &query, &target.resource, list)?;
+        let view = View::of(&parts.headers, query, &target.resource, list)?;
         let selector = || {
             Selector::parse(
                 query.text("labelSelector"),
@@ -134,22 +138,22 @@ impl Server {
         };
         let api = &self.api;
         let write_options = |kind: &str| {
-            let options = WriteOptions::of(&query, &parts.headers, kind)?;
+            let options = WriteOptions::of(query, &parts.headers, kind)?;
             let caller = Some(caller.clone());
             Ok::<_, Status>(WriteOptions { caller, ..options })
         };
         let answer = match verb {
-            Verb::Get if *target.subresource == *"log" => api.log(target, &query)?,
+            Verb::Get if *target.subresource == *"log" => api.log(target, query)?,
             Verb::Get if !matches!(&*target.subresource, "" | "status" | "approval") => {
                 api.subresource(target, verb, &WriteOptions::default(), &Input::None)?
             }
-            Verb::Get => api.get(target, &query).await?,
+            Verb::Get => api.get(target, query).await?,
             Verb::List => {
-                api.list(target, &ListOptions::of(&query, false)?, &selector()?)
+                api.list(target, &ListOptions::of(query, false)?, &selector()?)
                     .await?
             }
             Verb::Watch => {
-                let options = ListOptions::of(&query, true)?;
+                let options = ListOptions::of(query, true)?;
                 let Ok(place) = api.watchers.clone().try_acquire_owned() else {
                     return Ok(too_many_requests());
                 };
@@ -189,11 +193,11 @@ impl Server {
                     [] => None,
                     bytes => Some(media::decode_options(bytes, Encoding::of_body(&parts.headers)?)?),
                 };
-                let options = DeleteOptions::of(&query, value.as_ref())?;
+                let options = DeleteOptions::of(query, value.as_ref())?;
                 if verb == Verb::Delete {
                     api.delete(target, &options)?
                 } else {
-                    api.delete_collection(target, &options, &ListOptions::of(&query, false)?, &selector()?)?
+                    api.delete_collection(target, &options, &ListOptions::of(query, false)?, &selector()?)?
                 }
             }
             Verb::Create | Verb::Update | Verb::Patch => {

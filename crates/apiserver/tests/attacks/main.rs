@@ -3,3 +3,4 @@
 #[path = "../asking/mod.rs"]
 mod asking;
 mod keys;
+mod reading;
