@@ -215,6 +215,7 @@ impl Verb {
         if !allowed || across && !matches!(verb, Self::List | Self::Watch) {
             return Err(Status::method_not_allowed());
         }
+        check_name(&target.name)?;
         Ok(verb)
     }
 
@@ -230,6 +231,20 @@ impl Verb {
             Self::DeleteCollection => "deletecollection",
         }
     }
+}
+
+/// Refuses names that no object can be stored under.
+fn check_name(name: &str) -> Result<(), Status> {
+    let why = match name {
+        "." => "may not be '.'",
+        ".." => "may not be '..'",
+        // The path was split at its slashes.
+        _ if name.contains('%') => "may not contain '%'",
+        _ => return Ok(()),
+    };
+    Err(Status::bad_request(format!(
+        "Name parameter invalid: {name:?}: {why}"
+    )))
 }
 
 impl From<InvalidNumber> for Status {
