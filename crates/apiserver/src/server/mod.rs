@@ -4,6 +4,7 @@ mod builder;
 mod documents;
 mod respond;
 mod routes;
+mod work;
 
 use std::{
     convert::Infallible,
@@ -19,11 +20,15 @@ use http::{HeaderName, HeaderValue, Method, Request, Response, header, request::
 pub use builder::Builder;
 use respond::{refusal, text_response, warn};
 use windlass_rights::RequestInfo;
+pub(crate) use work::Load;
+use work::Workshop;
 
 use crate::{
     auth::{Caller, Door, Peer, User},
     body::Body,
-    gzip, limits,
+    gzip,
+    https::{Full, Seat},
+    limits::{self, Limits},
     logs::Logs,
     media::Encoding,
     status::Status,
@@ -44,6 +49,10 @@ pub(crate) type Shared = Arc<Api>;
 pub struct Server {
     api: Shared,
     door: Door,
+    /// Where large work is done; in the process, where its caller is.
+    workshop: Option<Workshop>,
+    /// The connection that requests come from.
+    seat: Option<Arc<Seat>>,
 }
 
 impl Default for Server {
@@ -79,8 +88,8 @@ impl Server {
     #[must_use]
     pub fn as_user(&self, user: User) -> Self {
         Self {
-            api: self.api.clone(),
             door: Door::Trusted(Arc::new(user)),
+            ..self.clone()
         }
     }
 
@@ -101,16 +110,28 @@ impl Server {
         &self.api
     }
 
-    /// The same server for whoever is at the other end of a connection. Without RBAC, nobody is asked for proof.
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.api.limits
+    }
+
+    /// The same server for whoever is at the other end of a connection.
     pub(crate) fn behind(&self, peer: Peer) -> Self {
-        let door = match (&self.api.guard.policy, &self.door) {
-            (Some(_), Door::Trusted(_)) => Door::Guarded(peer),
-            (_, door) => door.clone(),
-        };
         Self {
-            api: self.api.clone(),
-            door,
+            door: Door::Guarded(peer),
+            ..self.clone()
         }
+    }
+
+    /// The same server on a socket, where large work must not hold others up.
+    pub(crate) fn on_socket(self) -> Self {
+        let workshop = Workshop::new();
+        Self { workshop, ..self }
+    }
+
+    /// The same server for one connection.
+    pub(crate) fn on_connection(self, seat: Arc<Seat>) -> Self {
+        let seat = Some(seat);
+        Self { seat, ..self }
     }
 
     async fn answer<B>(self, request: Request<B>) -> Response<Body>
@@ -174,6 +195,10 @@ impl Server {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let found = self.api.authenticate(&self.door, &parts.headers)?;
+        let is_check = matches!(&*info.path, "/healthz" | "/livez" | "/readyz");
+        if let Some(seat) = self.seat.as_ref().filter(|_| !is_check) {
+            seat.admit(&found.user).map_err(|Full| Status::busy())?;
+        }
         let access = &info.access;
         let entered = self
             .api

@@ -2,21 +2,18 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use http::{Method, Response, header, request::Parts};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::json;
 use windlass_rights::RequestInfo;
 
 use super::{
     Server,
     documents::{self, OPENAPI, health, openapi_document},
-    respond::{json_response, refusal, text_response, too_many_requests, warn, with_body},
+    respond::{json_response, refusal, text_response, warn, with_body},
 };
 use crate::{
     auth::{self, Caller},
     body::Body,
-    limits,
     media::{self, Encoding},
     openapi,
     patch::PatchKind,
@@ -28,6 +25,9 @@ use crate::{
     verbs::{Answer, DeleteOptions, ListOptions, WatchStream, WriteOptions},
     view::View,
 };
+
+/// What it takes to look at an entry of a table, as a size: a thousand of them are large work.
+const ENTRY: usize = 64;
 
 impl Server {
     pub(super) async fn route<B>(
@@ -84,7 +84,11 @@ impl Server {
                 }
                 Ok(response)
             }
-            Route::Groups { core } => documents::groups(&catalogue, core, parts),
+            Route::Groups { core } => {
+                let _place = self.api.load.enter(&caller.user, info)?;
+                self.work(usize::MAX, || documents::groups(&catalogue, core, parts))
+                    .await
+            }
             Route::Group(name) => {
                 documents::group(catalogue.group(&name).expect("the route found it"), parts)
             }
@@ -97,12 +101,19 @@ impl Server {
                     health(path, !info.query.all("verbose").is_empty())
                 }
                 "/healthz/ping" | "/livez/ping" | "/readyz/ping" => text_response(200, "ok"),
-                "/openapi/v3" | "/openapi/v3/" => {
-                    let index = openapi::index(&catalogue).to_string();
-                    with_body(200, "text/plain; charset=utf-8", Body::whole(index))
+                _ if path.starts_with("/openapi/") => {
+                    let _place = self.api.load.enter(&caller.user, info)?;
+                    let document = || match path {
+                        "/openapi/v3" | "/openapi/v3/" => {
+                            let index = openapi::index(&catalogue).to_string();
+                            with_body(200, "text/plain; charset=utf-8", Body::whole(index))
+                        }
+                        "/openapi/v2" => documents::whole_openapi(&catalogue, parts),
+                        _ if path.starts_with(OPENAPI) => openapi_document(&catalogue, parts, info),
+                        _ => text_response(404, "404 page not found\n"),
+                    };
+                    self.work(usize::MAX, document).await
                 }
-                "/openapi/v2" => documents::whole_openapi(&catalogue, parts),
-                _ if path.starts_with(OPENAPI) => openapi_document(&catalogue, parts, info),
                 "/" => as_json(
                     &json!({"paths": ["/api", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]}),
                 ),
@@ -142,23 +153,40 @@ impl Server {
             let caller = Some(caller.clone());
             Ok::<_, Status>(WriteOptions { caller, ..options })
         };
+        // The objects of a table count by what it takes to look at one, those that are changed by their bytes.
+        let looked_at = || {
+            let table = api.storage.snapshot(&target.resource.table, None);
+            table.map_or(0, |table| table.count() * ENTRY)
+        };
+        let changed = || {
+            let entry = api.storage.get(&target.resource.table, &target.key());
+            entry.map_or(0, |entry| entry.object.json().len())
+        };
+        let user = &caller.user;
+        let enter = || api.load.enter(user, info);
+        let mut place = None;
         let answer = match verb {
             Verb::Get if *target.subresource == *"log" => api.log(target, query)?,
             Verb::Get if !matches!(&*target.subresource, "" | "status" | "approval") => {
+                place = enter()?;
                 api.subresource(target, verb, &WriteOptions::default(), &Input::None)?
             }
-            Verb::Get => api.get(target, query).await?,
+            Verb::Get => {
+                place = enter()?;
+                api.get(target, query).await?
+            }
             Verb::List => {
-                api.list(target, &ListOptions::of(query, false)?, &selector()?)
+                place = enter()?;
+                let (options, selector) = (ListOptions::of(query, false)?, selector()?);
+                api.ready_for(&options).await?;
+                self.work(looked_at(), || api.list(target, &options, &selector))
                     .await?
             }
             Verb::Watch => {
                 let options = ListOptions::of(query, true)?;
-                let Ok(place) = api.watchers.clone().try_acquire_owned() else {
-                    return Ok(too_many_requests());
-                };
+                let place = api.watchers.clone().try_acquire_owned();
                 Answer::Watch(Box::new(WatchStream::open(
-                    place,
+                    place.map_err(|_| Status::busy())?,
                     api.clone(),
                     target,
                     &options,
@@ -169,35 +197,53 @@ impl Server {
             Verb::Create if target.subresource.is_empty() => {
                 let options = write_options("CreateOptions")?;
                 let encoding = Encoding::of_body(&parts.headers)?;
-                if auth::is_review(&target.resource) {
-                    api.review(target, &options, &collect(body).await?, encoding, caller)?
-                } else if subresources::is_binding(&target.resource) {
-                    api.bind_by_name(target, &options, &collect(body).await?, encoding)?
-                } else {
-                    api.create(target, &options, &collect(body).await?, encoding)?
-                }
+                let body = self.receive(body, user).await?;
+                place = enter()?;
+                self.work(body.bytes.len(), || {
+                    if auth::is_review(&target.resource) {
+                        api.review(target, &options, &body.bytes, encoding, caller)
+                    } else if subresources::is_binding(&target.resource) {
+                        api.bind_by_name(target, &options, &body.bytes, encoding)
+                    } else {
+                        api.create(target, &options, &body.bytes, encoding)
+                    }
+                })
+                .await?
             }
             Verb::Update if matches!(&*target.subresource, "" | "status" | "finalize" | "approval") => {
                 let options = write_options("UpdateOptions")?;
                 let encoding = Encoding::of_body(&parts.headers)?;
-                api.update(target, &options, &collect(body).await?, encoding)?
+                let body = self.receive(body, user).await?;
+                place = enter()?;
+                let size = body.bytes.len() + changed();
+                self.work(size, || api.update(target, &options, &body.bytes, encoding))
+                    .await?
             }
             Verb::Patch if matches!(&*target.subresource, "" | "status" | "approval") => {
                 let options = write_options("PatchOptions")?;
                 let kind = PatchKind::of_body(&parts.headers, &target.resource)?;
-                api.patch(target, &options, &collect(body).await?, kind)?
+                let body = self.receive(body, user).await?;
+                place = enter()?;
+                let size = body.bytes.len() + changed();
+                self.work(size, || api.patch(target, &options, &body.bytes, kind))
+                    .await?
             }
             Verb::Delete | Verb::DeleteCollection => {
-                let bytes = collect(body).await?;
-                let value = match &bytes[..] {
+                let body = self.receive(body, user).await?;
+                place = enter()?;
+                let value = match &body.bytes[..] {
                     [] => None,
                     bytes => Some(media::decode_options(bytes, Encoding::of_body(&parts.headers)?)?),
                 };
                 let options = DeleteOptions::of(query, value.as_ref())?;
                 if verb == Verb::Delete {
-                    api.delete(target, &options)?
+                    self.work(changed(), || api.delete(target, &options)).await?
                 } else {
-                    api.delete_collection(target, &options, &ListOptions::of(query, false)?, &selector()?)?
+                    let (list, selector) = (ListOptions::of(query, false)?, selector()?);
+                    self.work(looked_at(), || {
+                        api.delete_collection(target, &options, &list, &selector)
+                    })
+                    .await?
                 }
             }
             Verb::Create | Verb::Update | Verb::Patch => {
@@ -206,31 +252,27 @@ impl Server {
                     Verb::Patch => "PatchOptions",
                     _ => "UpdateOptions",
                 })?;
+                let body = self.receive(body, user).await?;
+                place = enter()?;
+                let bytes = body.bytes.clone();
                 let input = if verb == Verb::Patch {
-                    Input::Patch(
-                        collect(body).await?,
-                        PatchKind::of_body(&parts.headers, &target.resource)?,
-                    )
+                    Input::Patch(bytes, PatchKind::of_body(&parts.headers, &target.resource)?)
                 } else {
-                    Input::Object(collect(body).await?, Encoding::of_body(&parts.headers)?)
+                    Input::Object(bytes, Encoding::of_body(&parts.headers)?)
                 };
-                api.subresource(target, verb, &options, &input)?
+                let size = body.bytes.len() + changed();
+                self.work(size, || api.subresource(target, verb, &options, &input))
+                    .await?
             }
         };
-        api.respond(answer, target, wanted, view)
-    }
-}
-
-async fn collect<B>(body: B) -> Result<Bytes, Status>
-where
-    B: http_body::Body,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    match Limited::new(body, limits::BODY).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(Status::too_large(limits::BODY)),
-        Err(error) => Err(Status::bad_request(format!(
-            "the body could not be read: {error}"
-        ))),
+        let size = match &answer {
+            Answer::Object { json, .. } => json.len(),
+            _ => 0,
+        };
+        let mut response = self
+            .work(size, || api.respond(answer, target, wanted, view))
+            .await?;
+        response.body_mut().keep(place);
+        Ok(response)
     }
 }

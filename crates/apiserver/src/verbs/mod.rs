@@ -37,10 +37,12 @@ use crate::{
     admission::Accounts,
     auth::Guard,
     crd,
+    limits::Limits,
     logs::Printed,
     registry::{Registry, Resource},
     request::Target,
     schema::FieldError,
+    server::Load,
     status::Status,
     storage::{Entry, Storage},
     versions,
@@ -55,6 +57,9 @@ pub(crate) struct Api {
     pub(crate) storage: Box<dyn Storage>,
     pub(crate) registry: Registry,
     pub(crate) world: World,
+    pub(crate) limits: Limits,
+    /// What of the limits on work is left.
+    pub(crate) load: Load,
     /// One permit for each watch that may be open.
     pub(crate) watchers: Arc<tokio::sync::Semaphore>,
     /// Decides about access.

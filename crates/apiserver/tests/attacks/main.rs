@@ -3,4 +3,7 @@
 #[path = "../asking/mod.rs"]
 mod asking;
 mod keys;
+mod line;
+mod load;
 mod reading;
+mod socket;
