@@ -105,9 +105,9 @@ impl Served {
         }
         let name = ServerName::try_from("localhost").expect("a name");
         let connector = TlsConnector::from(Arc::new(config));
-        let stream = connector.connect(name, self.tcp().await).await;
+        let stream = tokio::time::timeout(PATIENCE, connector.connect(name, self.tcp().await)).await;
         Client {
-            stream: stream.expect("TLS"),
+            stream: stream.expect("the server does not shake hands").expect("TLS"),
             read: Vec::new(),
         }
     }
@@ -135,8 +135,12 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) async fn say(&mut self, bytes: impl AsRef<[u8]>) {
-        self.stream.write_all(bytes.as_ref()).await.expect("it is open");
-        self.stream.flush().await.expect("it is open");
+        let said = async {
+            self.stream.write_all(bytes.as_ref()).await?;
+            self.stream.flush().await
+        };
+        let said = tokio::time::timeout(PATIENCE, said).await;
+        said.expect("the server does not listen").expect("it is open");
     }
 
     /// Sends a whole request.

@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use futures::FutureExt;
-use tokio::io::AsyncWriteExt;
+use tokio::{io::AsyncWriteExt, runtime::Runtime};
 use windlass_apiserver::{
     Encoded, Limits, Server,
     storage::{
@@ -88,12 +88,36 @@ impl Storage for Slow {
     }
 }
 
-/// Opens the gate however the test ends, since a runtime waits for its threads.
+/// Opens the gate however the test ends, so that no thread is left behind.
 struct Opened(Arc<Gate>);
 
 impl Drop for Opened {
     fn drop(&mut self) {
         self.0.open();
+    }
+}
+
+/// The server's own threads, so that a test goes on when all of them are held up.
+struct Threads(Option<Runtime>);
+
+impl Threads {
+    fn new(count: usize) -> Self {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        let runtime = builder.worker_threads(count).enable_all().build();
+        Self(Some(runtime.expect("threads")))
+    }
+
+    async fn run<T: Send + 'static>(&self, task: impl Future<Output = T> + Send + 'static) -> T {
+        let runtime = self.0.as_ref().expect("until it is dropped");
+        runtime.spawn(task).await.expect("no panic")
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
     }
 }
 
@@ -125,9 +149,10 @@ async fn large_writes(served: &Served, count: usize) -> Vec<Client> {
     clients
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn health_checks_are_answered_while_large_writes_are_worked_on() {
-    let (served, gate) = serve(Limits::default()).await;
+    let threads = Threads::new(2);
+    let (served, gate) = threads.run(serve(Limits::default())).await;
     let mut writers = large_writes(&served, 6).await;
     gate.0.reached().await;
     // More of them than there are threads that could be held up, on old connections and on new ones.
@@ -145,11 +170,12 @@ async fn health_checks_are_answered_while_large_writes_are_worked_on() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn writes_and_reads_have_limits_of_their_own_that_administrators_pass() {
     let mut limits = Limits::default();
     (limits.writes, limits.reads) = (1, 1);
-    let (served, gate) = serve(limits).await;
+    let threads = Threads::new(2);
+    let (served, gate) = threads.run(serve(limits)).await;
     let mut writers = large_writes(&served, 1).await;
     gate.0.reached().await;
 
