@@ -11,11 +11,16 @@ use std::{
 use bytes::Bytes;
 use futures::{StreamExt, stream::BoxStream};
 use http_body::{Frame, SizeHint};
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::{gzip::Packer, listing::ListBody, verbs::WatchStream};
 
 /// The body of an answer.
-pub struct Body(Inner);
+pub struct Body {
+    inner: Inner,
+    /// The request's place among those that are worked on, until the answer is sent.
+    place: Option<OwnedSemaphorePermit>,
+}
 
 enum Inner {
     Whole(Bytes),
@@ -49,19 +54,31 @@ impl Inner {
     }
 }
 
+impl From<Inner> for Body {
+    fn from(inner: Inner) -> Self {
+        Self { inner, place: None }
+    }
+}
+
 impl Body {
     pub(crate) fn whole(bytes: impl Into<Bytes>) -> Self {
-        Self(Inner::Whole(bytes.into()))
+        Inner::Whole(bytes.into()).into()
+    }
+
+    /// Keeps a place until the body is dropped.
+    pub(crate) fn keep(&mut self, place: Option<OwnedSemaphorePermit>) {
+        self.place = place;
     }
 
     pub(crate) fn list(mut list: ListBody) -> Self {
         // A list of one piece has a known length, which saves small answers the chunked encoding.
         match (list.next_piece(), list.is_done()) {
             (Some(piece), true) => Self::whole(piece),
-            (Some(piece), false) => Self(Inner::List(Box::new(Pieces {
+            (Some(piece), false) => Inner::List(Box::new(Pieces {
                 ready: [piece].into(),
                 list: Some(list),
-            }))),
+            }))
+            .into(),
             (None, _) => Self::whole(Bytes::new()),
         }
     }
@@ -76,26 +93,28 @@ impl Body {
 
     /// Pieces of which none is empty, until there are no more.
     pub(crate) fn stream(pieces: BoxStream<'static, Bytes>) -> Self {
-        Self(Inner::Stream(pieces))
+        Inner::Stream(pieces).into()
     }
 
     /// The same, compressed, if there is more of it than `least` bytes; else as it was.
     pub(crate) fn packed_beyond(self, least: usize) -> Result<Self, Self> {
-        let mut pieces = match self.0 {
+        let Self { inner, place } = self;
+        let with_place = |inner: Inner| Self { inner, place };
+        let mut pieces = match inner {
             Inner::Whole(bytes) => Box::new(Pieces {
                 ready: [bytes].into(),
                 list: None,
             }),
             Inner::List(pieces) => pieces,
-            other => return Err(Self(other)),
+            other => return Err(with_place(other)),
         };
         while pieces.ready.iter().map(Bytes::len).sum::<usize>() <= least {
             match pieces.list.as_mut().and_then(ListBody::next_piece) {
                 Some(piece) => pieces.ready.push_back(piece),
-                None => return Err(Self::whole(Vec::from(pieces.ready).concat())),
+                None => return Err(with_place(Inner::Whole(Vec::from(pieces.ready).concat().into()))),
             }
         }
-        Ok(Self(Inner::Packed(Packer::new(), pieces)))
+        Ok(with_place(Inner::Packed(Packer::new(), pieces)))
     }
 }
 
@@ -109,21 +128,21 @@ impl http_body::Body for Body {
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         // Inside the process it is the client's task that polls: a defect here must not take it along. What was sent
         // breaks off, as if the connection had.
-        let next = std::panic::catch_unwind(AssertUnwindSafe(|| self.0.poll_next(context)));
+        let next = std::panic::catch_unwind(AssertUnwindSafe(|| self.inner.poll_next(context)));
         let next = next.unwrap_or_else(|_| {
             tracing::error!("an answer panicked and breaks off");
-            self.0 = Inner::Whole(Bytes::new());
+            self.inner = Inner::Whole(Bytes::new());
             Poll::Ready(None)
         });
         next.map(|next| next.map(|bytes| Ok(Frame::data(bytes))))
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(&self.0, Inner::Whole(bytes) if bytes.is_empty())
+        matches!(&self.inner, Inner::Whole(bytes) if bytes.is_empty())
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.0 {
+        match &self.inner {
             Inner::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
             _ => SizeHint::default(),
         }

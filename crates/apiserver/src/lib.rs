@@ -15,9 +15,10 @@
 //! Who owns what: the storage owns objects and history; the registry owns what is served; a watch owns nothing but a
 //! cursor. Time and chance come from outside ([`Server::seeded`], [`Builder::epoch`], tokio's clock).
 //!
-//! Everybody may do everything, unless the server is told otherwise: [`Builder::rbac`] makes it ask who comes
-//! ([`Server::guarded`], [`Server::serve`]) and what roles and bindings allow them, with the roles that every cluster begins
-//! with. Whoever holds a [`Server`] in the process is its administrator; [`Server::as_user`] is somebody else.
+//! Everybody may do everything, as themselves, unless [`Builder::rbac`] makes the server look at what roles and bindings
+//! allow them, with the roles that every cluster begins with. Who comes through a socket ([`Server::serve`],
+//! [`Server::guarded`]) is who their credentials prove. Whoever holds a [`Server`] in the process is its administrator;
+//! [`Server::as_user`] is somebody else. [`Limits`] bounds what all of them can make it hold.
 //!
 //! The crate knows nothing of controllers, nodes or what any kind is good for.
 //!
@@ -85,6 +86,7 @@ mod yaml;
 pub use auth::User;
 pub use body::Body;
 pub use https::Tls;
+pub use limits::Limits;
 pub use logs::Logs;
 pub use object::Encoded;
 pub use server::{Builder, Server};

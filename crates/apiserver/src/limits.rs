@@ -7,8 +7,10 @@
 //! | 10,000 levels | any document, as kube-apiserver's decoders have it | 400, 422 for a patch's outcome |
 //! | 100 levels | a stored object of a built-in kind | 400 |
 //! | a minute, or the query's `timeout` | a request that is no watch | 504 |
-//! | [`WATCHERS`], or what the builder says | open watches | 429 with `Retry-After` |
+//! | [`Limits::watches`] | open watches | 429 with `Retry-After` |
+//! | [`Limits::reads`], [`Limits::writes`], [`Limits::received`] | work at once | 429 with `Retry-After`, except for administrators |
 //! | the storage's window | history | 410 |
+//! | the others of [`Limits`] | connections | they end |
 
 use std::{str::FromStr, time::Duration};
 
@@ -19,8 +21,87 @@ use crate::{depth, object::Object, registry::Resource, status::Status};
 /// The largest body that is read.
 pub(crate) const BODY: usize = 3 * 1024 * 1024;
 
-/// How many watches may be open at once by default. Each takes a few kilobytes.
-pub(crate) const WATCHERS: usize = 10_000;
+/// What clients can make a server hold, and for how long; see [`Builder::limits`](crate::Builder::limits).
+///
+/// Administrators are those in `system:masters`: they come through where others have to wait. Health checks do too.
+///
+/// ```
+/// use std::time::Duration;
+/// use windlass_apiserver::{Limits, Server};
+///
+/// let mut limits = Limits::default();
+/// limits.idle = Duration::from_secs(10);
+/// let server = Server::builder().limits(limits).build();
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Limits {
+    /// Watches that may be open at once; each takes a few kilobytes. Default: 10,000.
+    pub watches: usize,
+    /// Reads that are worked on at once, until their answer has been sent; watches and logs do not count. Default: 400, as
+    /// `--max-requests-inflight`.
+    pub reads: usize,
+    /// Writes that are worked on at once, from when their body is there. Default: 200, as
+    /// `--max-mutating-requests-inflight`.
+    pub writes: usize,
+    /// Bytes of request bodies that are held at once. Default: 256 MiB.
+    pub received: usize,
+    /// The size from which work is large: the bytes of a body and of the object that it changes. On a socket of a
+    /// multi-thread runtime, large work does not run on the threads that answer everybody else. Default: 64 KiB.
+    pub large: usize,
+    /// How long a TLS handshake may take. Default: 10 s.
+    pub handshake: Duration,
+    /// How long the first request's head may take after the handshake, and any head after its first byte. Default: 32 s, as
+    /// kube-apiserver.
+    pub header: Duration,
+    /// How long a body may pause. Default: 15 s. The whole request has a minute.
+    pub body: Duration,
+    /// How long a connection stays open without a request. Default: 90 s, as kube-apiserver.
+    pub idle: Duration,
+    /// How long a client may leave unread what it was sent, before its answer or watch is cut. Default: 2 min.
+    pub unread: Duration,
+    /// Connections that may be open at once. Where there are more, the ones that idle longest are closed, first of those
+    /// that never proved who they are; if all are busy, further clients get 429 and are disconnected. Default: 4,000.
+    pub connections: usize,
+    /// Further connections that only administrators may keep: everybody may connect, and has to show with the first
+    /// request who they are. Default: 400.
+    pub reserved: usize,
+    /// Requests that may be open at once on one HTTP/2 connection. Default: 100, as kube-apiserver.
+    pub streams: u32,
+    /// Requests that a client may take back on one HTTP/2 connection within [`Limits::ping`]; past it, the connection is
+    /// closed. Default: 400.
+    pub resets: usize,
+    /// How often an HTTP/2 client is asked whether it is still there. Default: 30 s.
+    pub ping: Duration,
+    /// How long it may take to answer that. Default: 20 s.
+    pub pong: Duration,
+    /// The largest head of a request. Default: 64 KiB.
+    pub head: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            watches: 10_000,
+            reads: 400,
+            writes: 200,
+            received: 256 * 1024 * 1024,
+            large: 64 * 1024,
+            handshake: Duration::from_secs(10),
+            header: Duration::from_secs(32),
+            body: Duration::from_secs(15),
+            idle: Duration::from_secs(90),
+            unread: Duration::from_mins(2),
+            connections: 4_000,
+            reserved: 400,
+            streams: 100,
+            resets: 400,
+            ping: Duration::from_secs(30),
+            pong: Duration::from_secs(20),
+            head: 64 * 1024,
+        }
+    }
+}
 
 /// The largest object that is stored: etcd's limit for a request.
 const OBJECT: usize = 1024 * 1024 * 3 / 2;

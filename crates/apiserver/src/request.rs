@@ -1,8 +1,12 @@
-//! What a request asks for: its path and its query, read before anything is done.
+//! What a request asks for, looked up in what is served.
+//!
+//! The request's line itself is read by [`RequestInfo`] alone, once, for the authoriser and for what follows it.
 
-use std::{borrow::Cow, collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use http::Method;
+pub(crate) use windlass_rights::Query;
+use windlass_rights::{InvalidNumber, Object, PathVerb, RequestInfo};
 
 use crate::{
     registry::{Catalogue, Resource},
@@ -20,8 +24,6 @@ pub(crate) struct Target {
     pub(crate) name: Box<str>,
     /// Empty for the object itself.
     pub(crate) subresource: Box<str>,
-    /// The path had the old `/watch/` in it.
-    pub(crate) legacy_watch: bool,
 }
 
 impl Target {
@@ -55,96 +57,113 @@ pub(crate) enum Route {
 }
 
 impl Route {
-    pub(crate) fn of(path: &str, catalogue: &Catalogue) -> Self {
-        let decoded: Vec<Cow<'_, str>> = path
-            .trim_matches('/')
-            .split('/')
-            .map(|part| percent_encoding::percent_decode_str(part).decode_utf8_lossy())
-            .collect();
-        let parts: Vec<&str> = decoded.iter().map(|part| &**part).collect();
-        let (group, version, rest) = match parts[..] {
-            ["api"] => return Self::Groups { core: true },
-            ["apis"] => return Self::Groups { core: false },
-            ["apis", group] if catalogue.group(group).is_some() => return Self::Group(group.into()),
-            ["api", version, ref rest @ ..] => ("", version, rest),
-            ["apis", group, version, ref rest @ ..] if !group.is_empty() => (group, version, rest),
-            _ => return Self::Other,
+    pub(crate) fn of(info: &RequestInfo, catalogue: &Catalogue) -> Self {
+        let Object::Resource {
+            group,
+            version,
+            resource,
+            subresource,
+            namespace,
+            ..
+        } = &info.access.object
+        else {
+            return Self::document(&info.segments(), catalogue);
         };
-        let known = catalogue
-            .group(group)
-            .is_some_and(|g| g.versions.iter().any(|v| **v == *version));
-        if !known {
-            // An unknown version of a built-in group is a resource that is not there; of any other group it is nothing.
-            let built_in = catalogue
-                .resources
-                .iter()
-                .any(|r| *r.group == *group && !r.custom);
-            return if built_in {
-                Self::NoSuchResource
-            } else {
-                Self::Other
-            };
+        if let Some(unknown) = Self::unknown(group, version, catalogue) {
+            return unknown;
         }
-        if rest.is_empty() {
-            return Self::Version(group.into(), version.into());
-        }
+        let path = Path {
+            plural: resource,
+            namespace: if info.in_namespace { namespace } else { "" },
+            name: if info.is_named() { info.access.name() } else { "" },
+            subresource,
+        };
+        let found = match info.path_verb {
+            Some(PathVerb::Proxy) => None,
+            // Nothing is below a subresource.
+            _ if info.depth > 3 => None,
+            _ => path.target(group, version, catalogue),
+        };
         let built_in = || {
             catalogue
                 .of_version(group, version)
                 .any(|resource| !resource.custom)
         };
-        match Self::resource(group, version, rest, catalogue) {
+        match found {
             Some(target) => Self::Resource(target),
             None if built_in() => Self::NoSuchResource,
             None => Self::Other,
         }
     }
 
-    fn resource(group: &str, version: &str, rest: &[&str], catalogue: &Catalogue) -> Option<Target> {
-        let (legacy_watch, rest) = match rest {
-            ["watch", rest @ ..] if !rest.is_empty() => (true, rest),
-            _ => (false, rest),
-        };
-        let find = |plural: &str| catalogue.find(group, version, plural).cloned();
-        // `namespaces/x/status` is about the namespace; `namespaces/x/pods` is about what is in it.
-        let (namespace, rest) = match rest {
-            ["namespaces", name, inner, more @ ..]
-                if !matches!(*inner, "status" | "finalize") || !more.is_empty() || !group.is_empty() =>
-            {
-                (*name, &rest[2..])
-            }
-            _ => ("", rest),
-        };
-        let (plural, name, subresource) = match rest {
-            [plural] => (*plural, "", ""),
-            [plural, name] => (*plural, *name, ""),
-            [plural, name, subresource] => (*plural, *name, *subresource),
-            _ => return None,
-        };
-        let resource = find(plural)?;
-        if !namespace.is_empty() && !resource.namespaced {
+    /// What is no resource.
+    fn document(segments: &[&str], catalogue: &Catalogue) -> Self {
+        match *segments {
+            ["api"] => Self::Groups { core: true },
+            ["apis"] => Self::Groups { core: false },
+            ["apis", group] if catalogue.group(group).is_some() => Self::Group(group.into()),
+            ["api", version] => Self::unknown("", version, catalogue)
+                .unwrap_or_else(|| Self::Version("".into(), version.into())),
+            ["apis", group, version] if !group.is_empty() => Self::unknown(group, version, catalogue)
+                .unwrap_or_else(|| Self::Version(group.into(), version.into())),
+            _ => Self::Other,
+        }
+    }
+
+    /// Where a path with a group and version leads that are not served.
+    fn unknown(group: &str, version: &str, catalogue: &Catalogue) -> Option<Self> {
+        let known = catalogue
+            .group(group)
+            .is_some_and(|g| g.versions.iter().any(|v| **v == *version));
+        if known {
             return None;
         }
-        if resource.namespaced && namespace.is_empty() && !name.is_empty() {
+        // An unknown version of a built-in group is a resource that is not there; of any other group it is nothing.
+        let built_in = catalogue
+            .resources
+            .iter()
+            .any(|r| *r.group == *group && !r.custom);
+        Some(if built_in {
+            Self::NoSuchResource
+        } else {
+            Self::Other
+        })
+    }
+}
+
+/// The parts of a path that say which objects it is about; empty where there are none.
+struct Path<'a> {
+    plural: &'a str,
+    namespace: &'a str,
+    name: &'a str,
+    subresource: &'a str,
+}
+
+impl Path<'_> {
+    fn target(&self, group: &str, version: &str, catalogue: &Catalogue) -> Option<Target> {
+        let resource = catalogue.find(group, version, self.plural)?.clone();
+        if !self.namespace.is_empty() && !resource.namespaced {
+            return None;
+        }
+        if resource.namespaced && self.namespace.is_empty() && !self.name.is_empty() {
             return None;
         }
         // What can only be created has no names.
-        if !name.is_empty()
-            && subresource.is_empty()
+        if !self.name.is_empty()
+            && self.subresource.is_empty()
             && matches!(&resource.verbs[..], [only] if **only == *"create")
         {
             return None;
         }
         // A part that a custom resource does not have is refused with the object's name.
-        if !subresource.is_empty() && !resource.custom {
-            resource.subresource(subresource)?;
+        if !self.subresource.is_empty() && !resource.custom {
+            resource.subresource(self.subresource)?;
         }
         Some(Target {
             resource,
-            namespace: namespace.into(),
-            name: name.into(),
-            subresource: subresource.into(),
-            legacy_watch,
+            namespace: self.namespace.into(),
+            name: self.name.into(),
+            subresource: self.subresource.into(),
         })
     }
 }
@@ -163,19 +182,19 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
-    pub(crate) fn of(method: &Method, target: &Target, query: &Query) -> Result<Self, Status> {
+    /// The verb that the request was authorised for, if the target takes it.
+    pub(crate) fn of(method: &Method, target: &Target, info: &RequestInfo) -> Result<Self, Status> {
         let on_object = !target.name.is_empty();
-        let verb = match (method.as_str(), on_object) {
-            // On one object `watch` means nothing, but for the old path that says it.
-            ("GET", _) if target.legacy_watch || (!on_object && query.flag("watch")) => Self::Watch,
-            ("GET", true) => Self::Get,
-            ("GET", false) => Self::List,
-            ("POST", false) => Self::Create,
-            ("POST", true) if !target.subresource.is_empty() => Self::Create,
-            ("PUT", true) => Self::Update,
-            ("PATCH", true) => Self::Patch,
-            ("DELETE", true) => Self::Delete,
-            ("DELETE", false) => Self::DeleteCollection,
+        let verb = match (method.as_str(), &*info.access.verb, on_object) {
+            ("GET", "watch", _) => Self::Watch,
+            ("GET", "get", true) => Self::Get,
+            ("GET", "list", false) => Self::List,
+            ("POST", "create", false) => Self::Create,
+            ("POST", "create", true) if !target.subresource.is_empty() => Self::Create,
+            ("PUT", "update", true) => Self::Update,
+            ("PATCH", "patch", true) => Self::Patch,
+            ("DELETE", "delete", true) => Self::Delete,
+            ("DELETE", "deletecollection", false) => Self::DeleteCollection,
             _ => return Err(Status::method_not_allowed()),
         };
         let resource = &target.resource;
@@ -196,6 +215,7 @@ impl Verb {
         if !allowed || across && !matches!(verb, Self::List | Self::Watch) {
             return Err(Status::method_not_allowed());
         }
+        check_name(&target.name)?;
         Ok(verb)
     }
 
@@ -213,51 +233,23 @@ impl Verb {
     }
 }
 
-/// The query's parameters.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Query(HashMap<String, Vec<String>>);
+/// Refuses names that no object can be stored under.
+fn check_name(name: &str) -> Result<(), Status> {
+    let why = match name {
+        "." => "may not be '.'",
+        ".." => "may not be '..'",
+        // The path was split at its slashes.
+        _ if name.contains('%') => "may not contain '%'",
+        _ => return Ok(()),
+    };
+    Err(Status::bad_request(format!(
+        "Name parameter invalid: {name:?}: {why}"
+    )))
+}
 
-impl Query {
-    pub(crate) fn parse(query: Option<&str>) -> Self {
-        let mut parameters: HashMap<String, Vec<String>> = HashMap::new();
-        for (key, value) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
-            parameters
-                .entry(key.into_owned())
-                .or_default()
-                .push(value.into_owned());
-        }
-        Self(parameters)
-    }
-
-    /// A parameter that counts as absent when it is empty.
-    pub(crate) fn text(&self, key: &str) -> Option<&str> {
-        self.0
-            .get(key)?
-            .first()
-            .map(String::as_str)
-            .filter(|value| !value.is_empty())
-    }
-
-    /// Every value of a parameter that may stand several times.
-    pub(crate) fn all(&self, key: &str) -> &[String] {
-        self.0.get(key).map_or(&[], Vec::as_slice)
-    }
-
-    /// True for anything but absent, `0` and `false`, as the real server reads it.
-    pub(crate) fn flag(&self, key: &str) -> bool {
-        self.0
-            .get(key)
-            .and_then(|values| values.first())
-            .is_some_and(|v| v != "0" && v != "false")
-    }
-
-    pub(crate) fn number(&self, key: &str) -> Result<Option<i64>, Status> {
-        let Some(text) = self.text(key) else {
-            return Ok(None);
-        };
-        text.parse()
-            .map(Some)
-            .map_err(|_| Status::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax")))
+impl From<InvalidNumber> for Status {
+    fn from(error: InvalidNumber) -> Self {
+        Self::bad_request(error.to_string())
     }
 }
 
@@ -269,7 +261,7 @@ mod tests {
     #[test]
     fn paths_lead_to_resources() {
         let catalogue = Registry::new().catalogue();
-        let read = |path: &str| match Route::of(path, &catalogue) {
+        let read = |path: &str| match Route::of(&RequestInfo::of(&Method::GET, path, None), &catalogue) {
             Route::Resource(t) => {
                 format!(
                     "{} ns={} name={} sub={}",
@@ -306,6 +298,12 @@ mod tests {
             ("/apis/apps/v9/deployments", "NoSuchResource"),
             ("/apis/nope/v1/things", "Other"),
             ("/api", "Groups { core: true }"),
+            ("/api/v1/namespaces/a/pods/x%2Flog", "pods ns=a name=x sub=log"),
+            ("/api/v1/namespaces/a%2Fpods", "pods ns=a name= sub="),
+            ("/api/v1/namespaces/a/status/x", "NoSuchResource"),
+            ("/api/v1/namespaces/a/pods/x/log/y", "NoSuchResource"),
+            ("/api/v1/proxy/namespaces/a/pods/x", "NoSuchResource"),
+            ("/api/v1/watch/namespaces/a/pods/x", "pods ns=a name=x sub="),
             ("/healthz", "Other"),
         ];
         for (path, expected) in cases {

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde_json::Value;
+use windlass_rights::FieldTerm;
 
 use crate::{naming, object::Encoded, registry::Resource, status::Status, versions};
 
@@ -372,29 +373,16 @@ pub(crate) fn are_labels(text: &str) -> bool {
 
 /// Whether a text is a selector of fields, whatever they are called.
 pub(crate) fn are_fields(text: &str) -> bool {
-    text.split(',').all(|term| term.is_empty() || term.contains('='))
+    FieldTerm::parse_all(text).is_ok()
 }
 
 fn parse_fields(text: &str, resource: &Resource) -> Result<Vec<FieldRequirement>, Status> {
     let mut requirements = Vec::new();
-    for term in text.split(',').filter(|term| !term.is_empty()) {
-        let (field, value, equal) = if let Some((field, value)) = term.split_once("!=") {
-            (field, value, false)
-        } else if let Some((field, value)) = term.split_once("==").or_else(|| term.split_once('=')) {
-            (field, value, true)
-        } else {
-            return Err(Status::bad_request(format!(
-                "invalid selector: '{text}'; can't understand '{term}'"
-            )));
-        };
-        let stored = versions::stored_field(resource, field);
+    for FieldTerm { field, value, equal } in FieldTerm::parse_all(text).map_err(Status::bad_request)? {
+        let stored = versions::stored_field(resource, &field);
         let place = stored.and_then(|stored| resource.selectable.iter().position(|known| **known == *stored));
-        let field = place.ok_or_else(|| unknown_field(field, resource))?;
-        requirements.push(FieldRequirement {
-            field,
-            value: value.to_owned(),
-            equal,
-        });
+        let field = place.ok_or_else(|| unknown_field(&field, resource))?;
+        requirements.push(FieldRequirement { field, value, equal });
     }
     Ok(requirements)
 }

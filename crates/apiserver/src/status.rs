@@ -20,6 +20,9 @@ pub(crate) struct Status {
     continue_token: Option<Box<str>>,
 }
 
+/// What a client is told that has to come again, in the words of the real server's priority and fairness.
+pub(crate) const BUSY: &str = "Too many requests, please try again later.";
+
 impl Status {
     fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
         Self {
@@ -385,6 +388,15 @@ impl Status {
     }
 
     /// A request that took longer than it may.
+    /// More than the server does at once; answered as plain text.
+    pub(crate) fn busy() -> Self {
+        Self::new(429, "TooManyRequests", BUSY).with_retry_after(1)
+    }
+
+    pub(crate) fn is_busy(&self) -> bool {
+        self.message == BUSY
+    }
+
     pub(crate) fn timeout() -> Self {
         let mut status = Self::new(
             504,

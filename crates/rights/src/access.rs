@@ -3,7 +3,8 @@
 use std::fmt;
 
 use http::Method;
-use percent_encoding::percent_decode_str;
+
+use crate::request_info::RequestInfo;
 
 /// What a request needs the right to do.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -37,65 +38,10 @@ pub enum Object {
     Path(String),
 }
 
-/// What may follow a namespace's name and is still about the namespace.
-const NAMESPACE_PARTS: [&str; 2] = ["status", "finalize"];
-
 impl Access {
-    /// Reads a request's line.
+    /// Reads a request's line; [`RequestInfo`] has the rest of what it says.
     pub fn of(method: &Method, path: &str, query: Option<&str>) -> Self {
-        let path = percent_decode_str(path).decode_utf8_lossy();
-        let other = || Self::path(method.as_str().to_ascii_lowercase(), &*path);
-        let parts: Vec<&str> = match path.trim_matches('/') {
-            "" => Vec::new(),
-            path => path.split('/').collect(),
-        };
-        let (group, version, rest) = match parts[..] {
-            ["api", version, ref rest @ ..] if !rest.is_empty() => ("", version, rest),
-            ["apis", group, version, ref rest @ ..] if !rest.is_empty() => (group, version, rest),
-            _ => return other(),
-        };
-        // Verbs that stand in the path, from the first days of the API.
-        let (old, rest) = match rest {
-            [verb @ ("watch" | "proxy"), rest @ ..] if !rest.is_empty() => (Some(*verb), rest),
-            _ => (None, rest),
-        };
-        let mut verb = old.unwrap_or(match method.as_str() {
-            "POST" => "create",
-            "GET" | "HEAD" => "get",
-            "PUT" => "update",
-            "PATCH" => "patch",
-            "DELETE" => "delete",
-            _ => "",
-        });
-        let (namespace, rest) = match rest {
-            ["namespaces", namespace, part, ..] if !NAMESPACE_PARTS.contains(part) => {
-                (*namespace, &rest[2..])
-            }
-            ["namespaces", namespace, ..] => (*namespace, rest),
-            _ => ("", rest),
-        };
-        let part = |index: usize| rest.get(index).copied().unwrap_or_default();
-        let subresource = if old == Some("proxy") { "" } else { part(2) };
-        let mut name = part(1).to_owned();
-        if name.is_empty() && verb == "get" {
-            let selected = Selected::of(query.unwrap_or_default());
-            verb = if selected.watch { "watch" } else { "list" };
-            name = selected.name.unwrap_or_default();
-        }
-        if name.is_empty() && verb == "delete" {
-            verb = "deletecollection";
-        }
-        Self {
-            verb: verb.to_owned(),
-            object: Object::Resource {
-                group: group.to_owned(),
-                version: version.to_owned(),
-                resource: part(0).to_owned(),
-                subresource: subresource.to_owned(),
-                namespace: namespace.to_owned(),
-                name,
-            },
-        }
+        RequestInfo::of(method, path, query).access
     }
 
     /// Something done to a path that is no resource.
@@ -189,78 +135,6 @@ impl fmt::Display for Access {
             }
         }
     }
-}
-
-/// What a collection's query says of the request: whether it watches, and the one object that it selects by name.
-struct Selected {
-    watch: bool,
-    name: Option<String>,
-}
-
-impl Selected {
-    fn of(query: &str) -> Self {
-        let (mut watch, mut fields, mut sound) = (None, None, true);
-        for (key, value) in form_urlencoded::parse(query.as_bytes()) {
-            match &*key {
-                "watch" => {
-                    watch.get_or_insert(!matches!(&*value.to_lowercase(), "false" | "0"));
-                }
-                "fieldSelector" => {
-                    fields.get_or_insert(value.into_owned());
-                }
-                // What cannot be read makes the server forget the rest of the query.
-                "limit" | "timeoutSeconds" => sound &= value.is_empty() || value.parse::<i64>().is_ok(),
-                _ => {}
-            }
-        }
-        let name = fields.filter(|_| sound).and_then(|text| selected_name(&text));
-        Self {
-            watch: watch.unwrap_or_default(),
-            name,
-        }
-    }
-}
-
-/// The one name that a field selector asks for.
-fn selected_name(selector: &str) -> Option<String> {
-    let mut found = None;
-    for term in terms(selector) {
-        if term.is_empty() {
-            continue;
-        }
-        let (key, value) = term.split_once('=')?;
-        // `!=` asks for all others; `==` is `=`.
-        if key.ends_with('!') {
-            continue;
-        }
-        let value = value.strip_prefix('=').unwrap_or(value);
-        if key == "metadata.name" && found.is_none() {
-            found = Some(
-                value
-                    .replace("\\,", ",")
-                    .replace("\\=", "=")
-                    .replace("\\\\", "\\"),
-            );
-        }
-    }
-    found.filter(|name| !matches!(name.as_str(), "" | "." | "..") && !name.contains(['/', '%']))
-}
-
-/// The parts between commas that no backslash escapes.
-fn terms(selector: &str) -> Vec<&str> {
-    let (mut terms, mut start, mut escaped) = (Vec::new(), 0, false);
-    for (index, letter) in selector.char_indices() {
-        match letter {
-            '\\' if !escaped => escaped = true,
-            ',' if !escaped => {
-                terms.push(&selector[start..index]);
-                start = index + 1;
-            }
-            _ => escaped = false,
-        }
-    }
-    terms.push(&selector[start..]);
-    terms
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@
 //!                                    └► unused: what was granted and never needed
 //! ```
 //!
-//! [`Access`] reads a request as a Kubernetes API server's authoriser does: from method, path and query alone, before
-//! anything is known of what is served. [`Rule`] is RBAC's `PolicyRule`, and reads and writes as its JSON. [`Recorder`] is
+//! [`RequestInfo`] reads a request as a Kubernetes API server does: from method, path and query alone, before anything is
+//! known of what is served. [`Access`] is the part of it that an authoriser decides about. [`Rule`] is RBAC's `PolicyRule`, and reads and writes as its JSON. [`Recorder`] is
 //! a [`tower::Layer`]: it sits in front of a `kube::Client`'s service, whatever cluster is behind it, or inside the
 //! embedded server, where it also knows who asks.
 //!
@@ -30,11 +30,17 @@
 //! The crate knows nothing of users' proofs, of bindings or of any server.
 
 mod access;
+mod field_selector;
+mod query;
 mod recorder;
+mod request_info;
 mod rule;
 mod uses;
 
 pub use access::{Access, Object};
+pub use field_selector::FieldTerm;
+pub use query::{InvalidNumber, Query};
 pub use recorder::{Recorder, RecorderLayer, RecorderService};
+pub use request_info::{PathVerb, RequestInfo};
 pub use rule::{Rule, compact, missing};
 pub use uses::{Names, Rights, Use, Uses};

@@ -59,7 +59,6 @@ impl Api {
             namespace: "".into(),
             name: name.into(),
             subresource: "".into(),
-            legacy_watch: false,
         };
         loop {
             let Ok(entry) = self.current(&target) else {

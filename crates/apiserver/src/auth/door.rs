@@ -28,6 +28,16 @@ pub(crate) enum Peer {
     Refused,
 }
 
+/// What requests without credentials are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Anonymous {
+    /// Made by `system:anonymous`.
+    #[default]
+    Allowed,
+    /// Refused.
+    Refused,
+}
+
 /// Who was found, and what the client should know of how it came.
 pub(crate) struct Found {
     pub(crate) user: Arc<User>,
@@ -57,6 +67,7 @@ impl Api {
                 }
             },
             _ if matches!(peer, Peer::Refused) => Err(Status::unauthorized()),
+            _ if self.guard.anonymous == Anonymous::Refused => Err(Status::unauthorized()),
             other => Ok(Found {
                 user: Arc::new(User::anonymous()),
                 warning: matches!(other, Bearer::Space).then_some(SPACE_WARNING),

@@ -7,8 +7,8 @@
 //!     or taken as given                        kept up from the storage's own history
 //! ```
 //!
-//! A server without RBAC lets everybody do everything. With it, [`Server`](crate::Server) still trusts whoever holds it
-//! in the process, as its administrator; [`Server::guarded`](crate::Server::guarded) and sockets look at credentials.
+//! A server without RBAC lets everybody do everything, as themselves. With and without, [`Server`](crate::Server) trusts whoever
+//! holds it in the process, as its administrator; [`Server::guarded`](crate::Server::guarded) and sockets look at credentials.
 //!
 //! The policy is owned by nobody but the storage: the index reads what was written since it last looked, before every
 //! decision, so that a binding counts from the moment it is answered.
@@ -35,7 +35,7 @@ use windlass_rights::{Access, Recorder};
 
 pub(crate) use account::Signatures;
 pub(crate) use certificate::Clients;
-pub(crate) use door::{Door, Peer};
+pub(crate) use door::{Anonymous, Door, Peer};
 pub(crate) use impersonation::Modes;
 pub(crate) use policy::Policy;
 pub(crate) use requester::note_requester;
@@ -52,6 +52,8 @@ pub(crate) const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 pub(crate) struct Guard {
     /// Without one, everybody may do everything.
     pub(crate) policy: Option<Policy>,
+    /// Whether requests without credentials are made by anybody.
+    pub(crate) anonymous: Anonymous,
     /// Static bearer tokens, and whose they are.
     pub(crate) tokens: HashMap<Box<str>, Arc<User>>,
     pub(crate) signatures: Signatures,

@@ -56,7 +56,6 @@ fn bind(api: &Api, plural: &str, namespace: &str, role: &str, user: &str) {
         namespace: namespace.into(),
         name: "".into(),
         subresource: "".into(),
-        legacy_watch: false,
     };
     let body = json!({
         "metadata": {"name": user},

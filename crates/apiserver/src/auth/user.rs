@@ -77,8 +77,12 @@ impl User {
         self.groups.iter().any(|own| own == group)
     }
 
-    pub(super) fn is_master(&self) -> bool {
+    pub(crate) fn is_master(&self) -> bool {
         self.is_in(MASTERS)
+    }
+
+    pub(crate) fn is_anonymous(&self) -> bool {
+        self.name == ANONYMOUS
     }
 
     /// As reviews show it: without what is empty.

@@ -185,7 +185,6 @@ impl Api {
                 namespace: entry.key.namespace.as_ref().into(),
                 name: entry.key.name.as_ref().into(),
                 subresource: "".into(),
-                legacy_watch: false,
             };
             // What is gone already is as good as deleted.
             let _ = self.delete_object(&target, &DeleteOptions::default());

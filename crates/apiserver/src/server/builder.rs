@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use windlass_rights::Recorder;
 
-use super::Server;
+use super::{Server, work::Load};
 use crate::{
     admission::Accounts,
-    auth::{Door, Guard, Modes, Policy, Signatures, User},
+    auth::{Anonymous, Door, Guard, Modes, Policy, Signatures, User},
     depth::DeepTables,
-    limits,
+    limits::Limits,
     logs::Printed,
     media::Encoding,
     registry::Registry,
@@ -33,7 +33,8 @@ pub struct Builder {
     /// Only of a server that is never put on a socket: see [`Server::seeded`].
     seed: Option<u64>,
     epoch: Option<Timestamp>,
-    watchers: Option<usize>,
+    limits: Limits,
+    anonymous: Anonymous,
     accounts: Accounts,
     access: Access,
     tokens: HashMap<Box<str>, Arc<User>>,
@@ -71,7 +72,20 @@ impl Builder {
 
     /// How many watches may be open at once; the next one is told to try again later (429). Default: 10,000.
     pub fn watchers(mut self, limit: usize) -> Self {
-        self.watchers = Some(limit);
+        self.limits.watches = limit;
+        self
+    }
+
+    /// What clients can make the server hold, and for how long. Default: [`Limits::default`].
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Refuses requests without credentials (401), as `--anonymous-auth=false` makes a real server do. What this server is
+    /// asked directly, in the process, needs none. Default: they are made by `system:anonymous`.
+    pub fn without_anonymous(mut self) -> Self {
+        self.anonymous = Anonymous::Refused;
         self
     }
 
@@ -116,6 +130,7 @@ impl Builder {
         let storage = self.storage.unwrap_or_else(|| Box::new(Memory::default()));
         let guard = Guard {
             policy: (self.access == Access::Rbac).then(|| Policy::new(&*storage)),
+            anonymous: self.anonymous,
             tokens: self.tokens,
             signatures: Signatures::new(world.secret()),
             modes: Modes::default(),
@@ -127,11 +142,9 @@ impl Builder {
             storage,
             registry: Registry::new(),
             world,
-            watchers: Arc::new(Semaphore::new(
-                self.watchers
-                    .unwrap_or(limits::WATCHERS)
-                    .min(Semaphore::MAX_PERMITS),
-            )),
+            load: Load::new(&self.limits),
+            watchers: Arc::new(Semaphore::new(self.limits.watches.min(Semaphore::MAX_PERMITS))),
+            limits: self.limits,
             definitions: parking_lot::Mutex::new(()),
             allotting: parking_lot::Mutex::new(()),
             accounts: self.accounts,
@@ -140,7 +153,12 @@ impl Builder {
         });
         api.start(self.service);
         let door = Door::Trusted(Arc::new(User::administrator()));
-        Server { api, door }
+        Server {
+            api,
+            door,
+            workshop: None,
+            seat: None,
+        }
     }
 }
 
@@ -169,7 +187,6 @@ impl Api {
             namespace: namespace.into(),
             name: "".into(),
             subresource: "".into(),
-            legacy_watch: false,
         };
         let body = object.to_string();
         let _ = self.create(&target, &WriteOptions::own(), body.as_bytes(), Encoding::Json);

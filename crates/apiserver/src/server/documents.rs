@@ -4,6 +4,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header, request::Parts};
 use jiff::Timestamp;
 use serde_json::Value;
+use windlass_rights::RequestInfo;
 
 use super::respond::{json_response, text_response, with_body};
 use crate::{
@@ -13,7 +14,6 @@ use crate::{
     media::Encoding,
     openapi::{self, Document},
     registry::{Catalogue, Group},
-    request::Query,
     status::Status,
 };
 
@@ -134,8 +134,8 @@ impl Form {
 }
 
 /// A document of `/openapi/v3`: for ever the same under its hash, and found by its path alone too.
-pub(super) fn openapi_document(catalogue: &Catalogue, parts: &Parts) -> Response<Body> {
-    let path = parts.uri.path().trim_start_matches(OPENAPI);
+pub(super) fn openapi_document(catalogue: &Catalogue, parts: &Parts, info: &RequestInfo) -> Response<Body> {
+    let path = info.path.strip_prefix(OPENAPI).unwrap_or_default();
     let offers = accept::offers(&parts.headers);
     let taken =
         |offer: &accept::Offer<'_>| matches!(offer.media, "application/json" | "application/*" | "*/*");
@@ -148,7 +148,7 @@ pub(super) fn openapi_document(catalogue: &Catalogue, parts: &Parts) -> Response
     let Some(document) = openapi::find(catalogue, path) else {
         return with_body(404, "", Body::whole(Bytes::new()));
     };
-    match Query::parse(parts.uri.query()).text("hash") {
+    match info.query.text("hash") {
         Some(hash) if hash != document.hash => {
             let mut response = tagged(&document, parts);
             *response.status_mut() = StatusCode::MOVED_PERMANENTLY;

@@ -4,6 +4,7 @@ mod builder;
 mod documents;
 mod respond;
 mod routes;
+mod work;
 
 use std::{
     convert::Infallible,
@@ -17,16 +18,19 @@ use futures::{FutureExt, future::BoxFuture};
 use http::{HeaderName, HeaderValue, Method, Request, Response, header, request::Parts};
 
 pub use builder::Builder;
-use respond::{refusal, warn};
-use windlass_rights::Access;
+use respond::{refusal, text_response, warn};
+use windlass_rights::RequestInfo;
+pub(crate) use work::Load;
+use work::Workshop;
 
 use crate::{
     auth::{Caller, Door, Peer, User},
     body::Body,
-    gzip, limits,
+    gzip,
+    https::{Full, Seat},
+    limits::{self, Limits},
     logs::Logs,
     media::Encoding,
-    request::Query,
     status::Status,
     verbs::Api,
 };
@@ -45,6 +49,10 @@ pub(crate) type Shared = Arc<Api>;
 pub struct Server {
     api: Shared,
     door: Door,
+    /// Where large work is done; in the process, where its caller is.
+    workshop: Option<Workshop>,
+    /// The connection that requests come from.
+    seat: Option<Arc<Seat>>,
 }
 
 impl Default for Server {
@@ -80,8 +88,8 @@ impl Server {
     #[must_use]
     pub fn as_user(&self, user: User) -> Self {
         Self {
-            api: self.api.clone(),
             door: Door::Trusted(Arc::new(user)),
+            ..self.clone()
         }
     }
 
@@ -102,16 +110,28 @@ impl Server {
         &self.api
     }
 
-    /// The same server for whoever is at the other end of a connection. Without RBAC, nobody is asked for proof.
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.api.limits
+    }
+
+    /// The same server for whoever is at the other end of a connection.
     pub(crate) fn behind(&self, peer: Peer) -> Self {
-        let door = match (&self.api.guard.policy, &self.door) {
-            (Some(_), Door::Trusted(_)) => Door::Guarded(peer),
-            (_, door) => door.clone(),
-        };
         Self {
-            api: self.api.clone(),
-            door,
+            door: Door::Guarded(peer),
+            ..self.clone()
         }
+    }
+
+    /// The same server on a socket, where large work must not hold others up.
+    pub(crate) fn on_socket(self) -> Self {
+        let workshop = Workshop::new();
+        Self { workshop, ..self }
+    }
+
+    /// The same server for one connection.
+    pub(crate) fn on_connection(self, seat: Arc<Seat>) -> Self {
+        let seat = Some(seat);
+        Self { seat, ..self }
     }
 
     async fn answer<B>(self, request: Request<B>) -> Response<Body>
@@ -121,8 +141,9 @@ impl Server {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let (parts, body) = request.into_parts();
+        let info = RequestInfo::of(&parts.method, parts.uri.path(), parts.uri.query());
         // A panic is a bug of this server; it costs its client one answer, and nobody else anything.
-        let work = AssertUnwindSafe(self.in_time(&parts, body)).catch_unwind();
+        let work = AssertUnwindSafe(self.in_time(&parts, &info, body)).catch_unwind();
         let answer = work.await.unwrap_or_else(|_| {
             tracing::error!(method = %parts.method, path = parts.uri.path(), "a request panicked");
             Err(Status::internal("the request could not be handled"))
@@ -137,7 +158,7 @@ impl Server {
         if let Some(audit_id) = audit_id {
             response.headers_mut().insert(AUDIT_ID, audit_id);
         }
-        if gzip::is_taken(&parts.headers) && !parts.uri.path().starts_with(documents::OPENAPI) {
+        if gzip::is_taken(&parts.headers) && !info.path.starts_with(documents::OPENAPI) {
             response = gzip::packed(response);
         }
         if parts.method == Method::HEAD {
@@ -147,40 +168,48 @@ impl Server {
     }
 
     /// Ends what takes too long. A watch is answered at once, and has a length of its own.
-    async fn in_time<B>(&self, parts: &Parts, body: B) -> Result<Response<Body>, Status>
+    async fn in_time<B>(&self, parts: &Parts, info: &RequestInfo, body: B) -> Result<Response<Body>, Status>
     where
         B: http_body::Body + Send + 'static,
         B::Data: Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let query = Query::parse(parts.uri.query());
-        let limit = if query.flag("watch") {
+        if !info.is_well_formed {
+            // Go's HTTP server does not even look who asks.
+            return Ok(text_response(400, "400 Bad Request"));
+        }
+        let limit = if info.access.verb == "watch" {
             limits::timeout(None)?
         } else {
-            limits::timeout(query.text("timeout"))?
+            limits::timeout(info.query.text("timeout"))?
         };
-        let answer = tokio::time::timeout(limit, self.enter(parts, body)).await;
+        let answer = tokio::time::timeout(limit, self.enter(parts, info, body)).await;
         answer.unwrap_or_else(|_| Err(Status::timeout()))
     }
 
     /// Lets in whoever may do what is asked for.
-    async fn enter<B>(&self, parts: &Parts, body: B) -> Result<Response<Body>, Status>
+    async fn enter<B>(&self, parts: &Parts, info: &RequestInfo, body: B) -> Result<Response<Body>, Status>
     where
         B: http_body::Body + Send + 'static,
         B::Data: Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let found = self.api.authenticate(&self.door, &parts.headers)?;
-        let access = Access::of(&parts.method, parts.uri.path(), parts.uri.query());
+        let is_check = matches!(&*info.path, "/healthz" | "/livez" | "/readyz");
+        if let Some(seat) = self.seat.as_ref().filter(|_| !is_check) {
+            seat.admit(&found.user).map_err(|Full| Status::busy())?;
+        }
+        let access = &info.access;
         let entered = self
             .api
-            .impersonated(found.user, &access, &parts.headers)
+            .impersonated(found.user, access, &parts.headers)
             .and_then(|user| {
-                self.api.authorise(&user, &access)?;
+                self.api.authorise(&user, access)?;
+                let access = access.clone();
                 Ok(Arc::new(Caller { user, access }))
             });
         let mut answer = match entered {
-            Ok(caller) => self.route(parts, body, &caller).await,
+            Ok(caller) => self.route(parts, info, body, &caller).await,
             Err(status) => {
                 let mut response = refusal(&status, Encoding::of_refusal(&parts.headers));
                 let sniffing = HeaderValue::from_static("nosniff");

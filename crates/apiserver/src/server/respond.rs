@@ -8,7 +8,7 @@ use crate::{
     listing::{ListBody, Shown},
     media::Encoding,
     request::Target,
-    status::Status,
+    status::{BUSY, Status},
     verbs::{Answer, Api},
     view::View,
 };
@@ -64,6 +64,9 @@ pub(super) fn warn(response: &mut Response<Body>, warning: &str) {
 }
 
 pub(super) fn refusal(status: &Status, encoding: Encoding) -> Response<Body> {
+    if status.is_busy() {
+        return too_many_requests();
+    }
     let json = Bytes::from(status.to_value().to_string());
     let body = encoding.encode(json.clone()).unwrap_or(json);
     let mut response = with_body(status.code, encoding.content_type(), Body::whole(body));
@@ -76,9 +79,10 @@ pub(super) fn refusal(status: &Status, encoding: Encoding) -> Response<Body> {
     response
 }
 
-/// More than the server can do at once, in the words of the real server's priority and fairness.
-pub(super) fn too_many_requests() -> Response<Body> {
-    let mut response = text_response(429, "Too many requests, please try again later.\n");
+/// As the real server's priority and fairness answers.
+fn too_many_requests() -> Response<Body> {
+    let text = Body::whole(format!("{BUSY}\n"));
+    let mut response = with_body(429, "text/plain; charset=utf-8", text);
     response.headers_mut().insert(header::RETRY_AFTER, 1.into());
     response
 }

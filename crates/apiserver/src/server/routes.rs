@@ -2,25 +2,23 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use http::{Method, Response, header, request::Parts};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::json;
+use windlass_rights::RequestInfo;
 
 use super::{
     Server,
     documents::{self, OPENAPI, health, openapi_document},
-    respond::{json_response, refusal, text_response, too_many_requests, warn, with_body},
+    respond::{json_response, refusal, text_response, warn, with_body},
 };
 use crate::{
     auth::{self, Caller},
     body::Body,
-    depth, limits,
     media::{self, Encoding},
     openapi,
     patch::PatchKind,
     registry,
-    request::{Query, Route, Target, Verb},
+    request::{Route, Target, Verb},
     selector::Selector,
     status::Status,
     subresources::{self, Input},
@@ -28,10 +26,14 @@ use crate::{
     view::View,
 };
 
+/// What it takes to look at an entry of a table, as a size: a thousand of them are large work.
+const ENTRY: usize = 64;
+
 impl Server {
     pub(super) async fn route<B>(
         &self,
         parts: &Parts,
+        info: &RequestInfo,
         body: B,
         caller: &Arc<Caller>,
     ) -> Result<Response<Body>, Status>
@@ -40,10 +42,10 @@ impl Server {
         B::Data: Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let path = parts.uri.path();
+        let path = &*info.path;
         let catalogue = self.api.registry.catalogue();
         let as_json = |value: &serde_json::Value| json_response(200, value.to_string().into());
-        let route = Route::of(path, &catalogue);
+        let route = Route::of(info, &catalogue);
         let read_only = match &route {
             Route::Resource(_) | Route::NoSuchResource => false,
             Route::Other => path.starts_with("/version"),
@@ -57,7 +59,7 @@ impl Server {
                 Ok(text_response(404, "404 page not found\n"))
             }
             Route::Resource(target) => {
-                let answer = self.resource(parts, &target, body, caller).await;
+                let answer = self.resource(parts, info, &target, body, caller).await;
                 let Some(warning) = target
                     .resource
                     .defined
@@ -82,7 +84,11 @@ impl Server {
                 }
                 Ok(response)
             }
-            Route::Groups { core } => documents::groups(&catalogue, core, parts),
+            Route::Groups { core } => {
+                let _place = self.api.load.enter(&caller.user, info)?;
+                self.work(usize::MAX, || documents::groups(&catalogue, core, parts))
+                    .await
+            }
             Route::Group(name) => {
                 documents::group(catalogue.group(&name).expect("the route found it"), parts)
             }
@@ -91,15 +97,23 @@ impl Server {
             Route::Other => Ok(match path {
                 "/version" | "/version/" => as_json(registry::version()),
                 "/healthz" | "/livez" | "/readyz" => {
-                    health(path, Query::parse(parts.uri.query()).flag("verbose"))
+                    // A health check is verbose if it is asked at all.
+                    health(path, !info.query.all("verbose").is_empty())
                 }
                 "/healthz/ping" | "/livez/ping" | "/readyz/ping" => text_response(200, "ok"),
-                "/openapi/v3" | "/openapi/v3/" => {
-                    let index = openapi::index(&catalogue).to_string();
-                    with_body(200, "text/plain; charset=utf-8", Body::whole(index))
+                _ if path.starts_with("/openapi/") => {
+                    let _place = self.api.load.enter(&caller.user, info)?;
+                    let document = || match path {
+                        "/openapi/v3" | "/openapi/v3/" => {
+                            let index = openapi::index(&catalogue).to_string();
+                            with_body(200, "text/plain; charset=utf-8", Body::whole(index))
+                        }
+                        "/openapi/v2" => documents::whole_openapi(&catalogue, parts),
+                        _ if path.starts_with(OPENAPI) => openapi_document(&catalogue, parts, info),
+                        _ => text_response(404, "404 page not found\n"),
+                    };
+                    self.work(usize::MAX, document).await
                 }
-                "/openapi/v2" => documents::whole_openapi(&catalogue, parts),
-                _ if path.starts_with(OPENAPI) => openapi_document(&catalogue, parts),
                 "/" => as_json(
                     &json!({"paths": ["/api", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]}),
                 ),
@@ -111,6 +125,7 @@ impl Server {
     async fn resource<B>(
         &self,
         parts: &Parts,
+        info: &RequestInfo,
         target: &Target,
         body: B,
         caller: &Arc<Caller>,
@@ -120,11 +135,11 @@ impl Server {
         B::Data: Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let query = Query::parse(parts.uri.query());
-        let verb = Verb::of(&parts.method, target, &query)?;
+        let query = &info.query;
+        let verb = Verb::of(&parts.method, target, info)?;
         let wanted = Encoding::of_answer(&parts.headers, &target.resource, verb == Verb::Watch)?;
         let list = matches!(verb, Verb::List | Verb::DeleteCollection);
-        let view = View::of(&parts.headers, &query, &target.resource, list)?;
+        let view = View::of(&parts.headers, query, &target.resource, list)?;
         let selector = || {
             Selector::parse(
                 query.text("labelSelector"),
@@ -134,106 +149,144 @@ impl Server {
         };
         let api = &self.api;
         let write_options = |kind: &str| {
-            let options = WriteOptions::of(&query, &parts.headers, kind)?;
+            let options = WriteOptions::of(query, &parts.headers, kind)?;
             let caller = Some(caller.clone());
             Ok::<_, Status>(WriteOptions { caller, ..options })
         };
-        // What has to be waited for comes first.
-        let body = match verb {
-            Verb::Get | Verb::List | Verb::Watch => Bytes::new(),
-            _ => collect(body).await?,
+        // The objects of a table count by what it takes to look at one, those that are changed by their bytes.
+        let looked_at = || {
+            let table = api.storage.snapshot(&target.resource.table, None);
+            table.map_or(0, |table| table.count() * ENTRY)
         };
-        let mut found = match verb {
-            Verb::Watch => {
-                let options = ListOptions::of(&query, true)?;
-                let Ok(place) = api.watchers.clone().try_acquire_owned() else {
-                    return Ok(too_many_requests());
-                };
-                let stream = WatchStream::open(place, api.clone(), target, &options, selector()?, view)?;
-                Some(Answer::Watch(Box::new(stream)))
+        let changed = || {
+            let entry = api.storage.get(&target.resource.table, &target.key());
+            entry.map_or(0, |entry| entry.object.json().len())
+        };
+        let user = &caller.user;
+        let enter = || api.load.enter(user, info);
+        let mut place = None;
+        let answer = match verb {
+            Verb::Get if *target.subresource == *"log" => api.log(target, query)?,
+            Verb::Get if !matches!(&*target.subresource, "" | "status" | "approval") => {
+                place = enter()?;
+                let options = WriteOptions::default();
+                self.on(target, 0, || {
+                    api.subresource(target, verb, &options, &Input::None)
+                })
+                .await?
             }
-            Verb::Get if matches!(&*target.subresource, "" | "status" | "approval") => {
-                Some(api.get(target, &query).await?)
+            Verb::Get => {
+                place = enter()?;
+                api.get(target, query).await?
             }
             Verb::List => {
-                let options = ListOptions::of(&query, false)?;
-                Some(api.list(target, &options, &selector()?).await?)
+                place = enter()?;
+                let (options, selector) = (ListOptions::of(query, false)?, selector()?);
+                api.ready_for(&options).await?;
+                self.on(target, looked_at(), || api.list(target, &options, &selector))
+                    .await?
             }
-            _ => None,
-        };
-        let answer = || {
-            Ok::<_, Status>(match verb {
-                Verb::Get if *target.subresource == *"log" => api.log(target, &query)?,
-                Verb::Get | Verb::List | Verb::Watch => {
-                    api.subresource(target, verb, &WriteOptions::default(), &Input::None)?
-                }
-                Verb::Create if target.subresource.is_empty() => {
-                    let options = write_options("CreateOptions")?;
-                    let encoding = Encoding::of_body(&parts.headers)?;
+            Verb::Watch => {
+                let options = ListOptions::of(query, true)?;
+                let place = api.watchers.clone().try_acquire_owned();
+                Answer::Watch(Box::new(WatchStream::open(
+                    place.map_err(|_| Status::busy())?,
+                    api.clone(),
+                    target,
+                    &options,
+                    selector()?,
+                    view,
+                )?))
+            }
+            Verb::Create if target.subresource.is_empty() => {
+                let options = write_options("CreateOptions")?;
+                let encoding = Encoding::of_body(&parts.headers)?;
+                let body = self.receive(body, user).await?;
+                place = enter()?;
+                self.on(target, body.bytes.len(), || {
                     if auth::is_review(&target.resource) {
-                        api.review(target, &options, &body, encoding, caller)?
+                        api.review(target, &options, &body.bytes, encoding, caller)
                     } else if subresources::is_binding(&target.resource) {
-                        api.bind_by_name(target, &options, &body, encoding)?
+                        api.bind_by_name(target, &options, &body.bytes, encoding)
                     } else {
-                        api.create(target, &options, &body, encoding)?
+                        api.create(target, &options, &body.bytes, encoding)
                     }
-                }
-                Verb::Update if matches!(&*target.subresource, "" | "status" | "finalize" | "approval") => {
-                    let options = write_options("UpdateOptions")?;
-                    let encoding = Encoding::of_body(&parts.headers)?;
-                    api.update(target, &options, &body, encoding)?
-                }
-                Verb::Patch if matches!(&*target.subresource, "" | "status" | "approval") => {
-                    let options = write_options("PatchOptions")?;
-                    let kind = PatchKind::of_body(&parts.headers, &target.resource)?;
-                    api.patch(target, &options, &body, kind)?
-                }
-                Verb::Delete | Verb::DeleteCollection => {
-                    let value = match &body[..] {
+                })
+                .await?
+            }
+            Verb::Update if matches!(&*target.subresource, "" | "status" | "finalize" | "approval") => {
+                let options = write_options("UpdateOptions")?;
+                let encoding = Encoding::of_body(&parts.headers)?;
+                let body = self.receive(body, user).await?;
+                place = enter()?;
+                let size = body.bytes.len() + changed();
+                self.on(target, size, || {
+                    api.update(target, &options, &body.bytes, encoding)
+                })
+                .await?
+            }
+            Verb::Patch if matches!(&*target.subresource, "" | "status" | "approval") => {
+                let options = write_options("PatchOptions")?;
+                let kind = PatchKind::of_body(&parts.headers, &target.resource)?;
+                let body = self.receive(body, user).await?;
+                place = enter()?;
+                let size = body.bytes.len() + changed();
+                self.on(target, size, || api.patch(target, &options, &body.bytes, kind))
+                    .await?
+            }
+            Verb::Delete | Verb::DeleteCollection => {
+                let body = self.receive(body, user).await?;
+                place = enter()?;
+                let size = if verb == Verb::Delete {
+                    changed()
+                } else {
+                    looked_at()
+                };
+                self.on(target, size, || {
+                    let value = match &body.bytes[..] {
                         [] => None,
                         bytes => Some(media::decode_options(bytes, Encoding::of_body(&parts.headers)?)?),
                     };
-                    let options = DeleteOptions::of(&query, value.as_ref())?;
+                    let options = DeleteOptions::of(query, value.as_ref())?;
                     if verb == Verb::Delete {
-                        api.delete(target, &options)?
-                    } else {
-                        let list = ListOptions::of(&query, false)?;
-                        api.delete_collection(target, &options, &list, &selector()?)?
+                        return api.delete(target, &options);
                     }
-                }
-                Verb::Create | Verb::Update | Verb::Patch => {
-                    let options = write_options(match verb {
-                        Verb::Create => "CreateOptions",
-                        Verb::Patch => "PatchOptions",
-                        _ => "UpdateOptions",
-                    })?;
-                    let input = if verb == Verb::Patch {
-                        let kind = PatchKind::of_body(&parts.headers, &target.resource)?;
-                        Input::Patch(body.clone(), kind)
-                    } else {
-                        Input::Object(body.clone(), Encoding::of_body(&parts.headers)?)
-                    };
-                    api.subresource(target, verb, &options, &input)?
-                }
-            })
+                    let list = ListOptions::of(query, false)?;
+                    api.delete_collection(target, &options, &list, &selector()?)
+                })
+                .await?
+            }
+            Verb::Create | Verb::Update | Verb::Patch => {
+                let options = write_options(match verb {
+                    Verb::Create => "CreateOptions",
+                    Verb::Patch => "PatchOptions",
+                    _ => "UpdateOptions",
+                })?;
+                let body = self.receive(body, user).await?;
+                place = enter()?;
+                let bytes = body.bytes.clone();
+                let input = if verb == Verb::Patch {
+                    Input::Patch(bytes, PatchKind::of_body(&parts.headers, &target.resource)?)
+                } else {
+                    Input::Object(bytes, Encoding::of_body(&parts.headers)?)
+                };
+                let size = body.bytes.len() + changed();
+                self.on(target, size, || api.subresource(target, verb, &options, &input))
+                    .await?
+            }
         };
-        depth::run(api.deep.has(&target.resource.table), || {
-            let answer = found.take().map_or_else(&answer, Ok)?;
-            api.respond(answer, target, wanted, view)
-        })
-    }
-}
-
-async fn collect<B>(body: B) -> Result<Bytes, Status>
-where
-    B: http_body::Body,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    match Limited::new(body, limits::BODY).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(Status::too_large(limits::BODY)),
-        Err(error) => Err(Status::bad_request(format!(
-            "the body could not be read: {error}"
-        ))),
+        let size = match &answer {
+            Answer::Object { json, .. } => json.len(),
+            _ => 0,
+        };
+        let mut answer = Some(answer);
+        let mut response = self
+            .on(target, size, || {
+                let answer = answer.take().unwrap_or(Answer::Nothing);
+                api.respond(answer, target, wanted, view)
+            })
+            .await?;
+        response.body_mut().keep(place);
+        Ok(response)
     }
 }

@@ -139,6 +139,11 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// The number of its entries.
+    pub(crate) fn count(&self) -> usize {
+        self.entries.len()
+    }
+
     /// The entries of a namespace (or all) in key order, starting after `after`.
     pub fn range<'a>(
         &'a self,

@@ -61,7 +61,6 @@ impl Api {
             namespace: target.namespace.clone(),
             name: "".into(),
             subresource: "".into(),
-            legacy_watch: false,
         };
         let labels: Vec<(&str, &str)> = pod.labels().collect();
         let covers = |budget: &Object| {

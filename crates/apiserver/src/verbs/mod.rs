@@ -38,10 +38,12 @@ use crate::{
     auth::Guard,
     crd,
     depth::DeepTables,
+    limits::Limits,
     logs::Printed,
     registry::{Registry, Resource},
     request::Target,
     schema::FieldError,
+    server::Load,
     status::Status,
     storage::{Entry, Storage},
     versions,
@@ -56,6 +58,9 @@ pub(crate) struct Api {
     pub(crate) storage: Box<dyn Storage>,
     pub(crate) registry: Registry,
     pub(crate) world: World,
+    pub(crate) limits: Limits,
+    /// What of the limits on work is left.
+    pub(crate) load: Load,
     /// One permit for each watch that may be open.
     pub(crate) watchers: Arc<tokio::sync::Semaphore>,
     /// Decides about access.

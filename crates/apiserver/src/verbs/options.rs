@@ -60,7 +60,7 @@ impl WriteOptions {
             }
         };
         let is_apply = kind == "PatchOptions" && PatchKind::is_apply(headers);
-        let force = query.text("force").map(|_| query.flag("force"));
+        let force = query.optional_flag("force");
         let manager = query.text("fieldManager");
         check_manager(manager, is_apply, force, kind)?;
         let agent = || {
@@ -174,11 +174,9 @@ impl DeleteOptions {
         let null = Value::Null;
         let body = body.unwrap_or(&null);
         let text = |key: &str| body[key].as_str().or_else(|| query.text(key)).map(str::to_owned);
-        let orphan = body["orphanDependents"].as_bool().or_else(|| {
-            query
-                .text("orphanDependents")
-                .map(|_| query.flag("orphanDependents"))
-        });
+        let orphan = body["orphanDependents"]
+            .as_bool()
+            .or_else(|| query.optional_flag("orphanDependents"));
         if let (Some(policy), Some(_)) = (text("propagationPolicy"), orphan) {
             let why = "orphanDependents and deletionPropagation cannot be both set".to_owned();
             return Err(refused(
@@ -250,9 +248,7 @@ impl ListOptions {
         if !problems.is_empty() {
             return Err(Status::invalid("meta.k8s.io", KIND, "", &problems));
         }
-        let send_initial_events = query
-            .text("sendInitialEvents")
-            .map(|_| query.flag("sendInitialEvents"));
+        let send_initial_events = query.optional_flag("sendInitialEvents");
         let matching = query.text("resourceVersionMatch");
         let revision = query
             .text("resourceVersion")
@@ -310,7 +306,7 @@ fn matching_problems(query: &Query, watch: bool) -> Vec<FieldError> {
         problems.push(FieldError::new(field, Problem::Forbidden(why.to_owned())));
     };
     let matching = query.text(FIELD).filter(|matching| !matching.is_empty());
-    let initial = query.text("sendInitialEvents").is_some();
+    let initial = query.optional_flag("sendInitialEvents").is_some();
     let revision = query.text("resourceVersion").unwrap_or_default();
     if watch && initial && matching != Some("NotOlderThan") {
         let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";

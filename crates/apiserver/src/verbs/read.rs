@@ -66,15 +66,20 @@ impl Api {
         })
     }
 
-    pub(crate) async fn list(
+    /// Waits until there is what a list asks for.
+    pub(crate) async fn ready_for(&self, options: &ListOptions) -> Result<(), Status> {
+        match options.at {
+            At::NotOlderThan(revision) | At::Exact(revision) => self.wait_for(revision).await,
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn list(
         &self,
         target: &Target,
         options: &ListOptions,
         selector: &Selector,
     ) -> Result<Answer, Status> {
-        if let At::NotOlderThan(revision) | At::Exact(revision) = options.at {
-            self.wait_for(revision).await?;
-        }
         Ok(Answer::List(self.page(target, options, selector)?))
     }
 

@@ -4,3 +4,7 @@
 mod asking;
 mod depth;
 mod keys;
+mod line;
+mod load;
+mod reading;
+mod socket;

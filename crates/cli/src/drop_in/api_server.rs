@@ -19,7 +19,7 @@ use super::{
 /// What envtest passes, and what its users are likely to add.
 pub(super) const FLAGS: &[Flag] = &[
     Flag::value("secure-port", "the port for HTTPS (default 6443)"),
-    Flag::value("bind-address", "the address to serve on (default 0.0.0.0)"),
+    Flag::value("bind-address", "the address to serve on (default 127.0.0.1)"),
     Flag::value(
         "cert-dir",
         "where apiserver.crt and apiserver.key are, or are made (default /var/run/kubernetes)",
@@ -30,13 +30,19 @@ pub(super) const FLAGS: &[Flag] = &[
     ),
     Flag::value("tls-private-key-file", "the key of --tls-cert-file"),
     Flag::value("client-ca-file", "whose client certificates prove who comes"),
+    Flag::switch(
+        "anonymous-auth",
+        "requests without credentials are made by system:anonymous (default), except with AlwaysAllow and \
+         --client-ca-file or --token-auth-file: then credentials are needed",
+    ),
     Flag::value(
         "token-auth-file",
         "bearer tokens: lines of token,user,uid,\"group,group\"",
     ),
     Flag::value(
         "authorization-mode",
-        "RBAC, or AlwaysAllow (default); Node is RBAC without the node's own rules",
+        "RBAC, or AlwaysAllow (default): everybody may do everything, as themselves; Node is RBAC without the node's \
+         own rules",
     ),
     Flag::value("disable-admission-plugins", "ServiceAccount can be turned off"),
     Flag::value(
@@ -83,7 +89,15 @@ struct Settings {
     client_authorities: Option<PathBuf>,
     tokens: Option<PathBuf>,
     access: Access,
+    anonymous: Anonymous,
     accounts: Accounts,
+}
+
+/// What requests without credentials are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Anonymous {
+    Allowed,
+    Refused,
 }
 
 /// Who may do what.
@@ -115,19 +129,23 @@ impl Settings {
         }
         let address = flags
             .parsed("bind-address", "an IP address")?
-            .unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+            .unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
         let file = |name| flags.last(name).map(PathBuf::from);
         let own = match (file("tls-cert-file"), file("tls-private-key-file")) {
             (Some(certificate), Some(key)) => Own::Files { certificate, key },
             (None, None) => Own::Folder(file("cert-dir").unwrap_or_else(|| "/var/run/kubernetes".into())),
             _ => bail!("--tls-cert-file and --tls-private-key-file belong together: give both or none"),
         };
+        let (client_authorities, tokens) = (file("client-ca-file"), file("token-auth-file"));
+        let access = access(flags)?;
+        let has_credentials = client_authorities.is_some() || tokens.is_some();
         Ok(Self {
             address: SocketAddr::new(address, port),
             own,
-            client_authorities: file("client-ca-file"),
-            tokens: file("token-auth-file"),
-            access: access(flags)?,
+            client_authorities,
+            tokens,
+            access,
+            anonymous: anonymous(flags, access, has_credentials)?,
             accounts: if flags
                 .list("disable-admission-plugins")
                 .any(|plugin| plugin == "ServiceAccount")
@@ -152,9 +170,29 @@ fn access(flags: &Flags) -> anyhow::Result<Access> {
     Ok(access.unwrap_or(Access::Everything))
 }
 
+/// Whether requests without credentials are answered.
+///
+/// A real server refuses them wherever everybody may do everything. Without a file that could prove anybody's identity
+/// nobody would get in, so that here they are refused only if there is one, or if the flag says so.
+fn anonymous(flags: &Flags, access: Access, has_credentials: bool) -> Result<Anonymous, Mistake> {
+    let needed = access == Access::Everything && has_credentials;
+    Ok(match flags.switch("anonymous-auth")? {
+        Some(false) => Anonymous::Refused,
+        _ if needed => Anonymous::Refused,
+        _ => Anonymous::Allowed,
+    })
+}
+
 /// What is asked for and will not happen.
-fn shortcomings(flags: &Flags) -> Result<Vec<String>, Mistake> {
+fn shortcomings(flags: &Flags, settings: &Settings) -> Result<Vec<String>, Mistake> {
     let mut found = Vec::new();
+    if flags.switch("anonymous-auth")? == Some(true) && settings.anonymous == Anonymous::Refused {
+        found.push(
+            "--anonymous-auth=true has no effect: with AlwaysAllow, requests without credentials are refused; \
+             take --authorization-mode=RBAC"
+                .to_owned(),
+        );
+    }
     for range in flags.list("service-cluster-ip-range") {
         if range != SERVICE_RANGE {
             found.push(format!(
@@ -177,7 +215,7 @@ fn shortcomings(flags: &Flags) -> Result<Vec<String>, Mistake> {
 
 pub(super) fn run(flags: &Flags) -> anyhow::Result<()> {
     let settings = Settings::of(flags)?;
-    for shortcoming in shortcomings(flags)? {
+    for shortcoming in shortcomings(flags, &settings)? {
         Part::ApiServer.warn(&shortcoming);
     }
     let tls = tls(&settings)?;
@@ -209,6 +247,9 @@ fn server(settings: &Settings) -> anyhow::Result<Server> {
     let mut builder = Server::builder().service(settings.address.port());
     if settings.access == Access::Rbac {
         builder = builder.rbac();
+    }
+    if settings.anonymous == Anonymous::Refused {
+        builder = builder.without_anonymous();
     }
     if settings.accounts == Accounts::Ignored {
         builder = builder.without_service_accounts();

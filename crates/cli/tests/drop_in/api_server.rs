@@ -16,13 +16,13 @@ use windlass::kube::{
 use super::{PATIENCE, PAUSE, Program, free_port, temp, text, write};
 
 /// Somebody who signs certificates, as envtest makes them.
-struct Authority {
+pub(super) struct Authority {
     issuer: Issuer<'static, KeyPair>,
-    certificate: String,
+    pub(super) certificate: String,
 }
 
 impl Authority {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let mut params = params("authority", None);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().unwrap();
@@ -32,7 +32,7 @@ impl Authority {
     }
 
     /// A certificate and its key.
-    fn sign(&self, params: &CertificateParams) -> (String, String) {
+    pub(super) fn sign(&self, params: &CertificateParams) -> (String, String) {
         let key = KeyPair::generate().unwrap();
         (
             params.signed_by(&key, &self.issuer).unwrap().pem(),
@@ -41,7 +41,7 @@ impl Authority {
     }
 }
 
-fn params(name: &str, group: Option<&str>) -> CertificateParams {
+pub(super) fn params(name: &str, group: Option<&str>) -> CertificateParams {
     let mut params = CertificateParams::new(vec!["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
     params.distinguished_name.push(DnType::CommonName, name);
     if let Some(group) = group {
@@ -70,7 +70,7 @@ fn flags(folder: &Path, port: u16) -> Vec<String> {
 }
 
 /// A client that trusts `authority`, and comes as a user says: the contents of a kubeconfig's `user`.
-async fn client(port: u16, authority: &str, user: Value) -> Client {
+pub(super) async fn client(port: u16, authority: &str, user: Value) -> Client {
     let kubeconfig: Kubeconfig = serde_json::from_value(json!({
         "clusters": [{"name": "c", "cluster": {"server": format!("https://127.0.0.1:{port}"), "certificate-authority": authority}}],
         "users": [{"name": "u", "user": user}],
@@ -86,7 +86,7 @@ async fn client(port: u16, authority: &str, user: Value) -> Client {
 }
 
 /// The answer's code, and the answer.
-async fn ask(client: &Client, request: http::request::Builder, body: &str) -> (u16, String) {
+pub(super) async fn ask(client: &Client, request: http::request::Builder, body: &str) -> (u16, String) {
     let request = request
         .header("Content-Type", "application/json")
         .body(body.as_bytes().to_vec().into())
@@ -99,7 +99,7 @@ async fn ask(client: &Client, request: http::request::Builder, body: &str) -> (u
     (code, text(&body.to_bytes()))
 }
 
-async fn wait(client: &Client, path: &str) {
+pub(super) async fn wait(client: &Client, path: &str) {
     let deadline = Instant::now() + PATIENCE;
     let request = || http::Request::get(path).body(Vec::new()).unwrap();
     while client.request_text(request()).await.is_err() {

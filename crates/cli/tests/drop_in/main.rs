@@ -1,6 +1,7 @@
 //! This binary under the names of a control plane, started, waited for and stopped as envtest does it.
 
 mod api_server;
+mod credentials;
 mod etcd;
 
 use std::{

@@ -1,0 +1,183 @@
+//! Who `kube-apiserver` takes its callers for, and whom it lets in.
+
+use std::{
+    net::{Ipv4Addr, TcpStream, UdpSocket},
+    path::Path,
+    time::Instant,
+};
+
+use serde_json::{Value, json};
+use windlass::kube::Client;
+
+use super::{
+    PATIENCE, PAUSE, Program,
+    api_server::{Authority, ask, client, params, wait},
+    free_port, temp, text, write,
+};
+
+/// A server that was given these flags, with certificates of its own.
+struct Server {
+    program: Program,
+    port: u16,
+    trusted: String,
+}
+
+impl Server {
+    fn start(folder: &Path, flags: &[String]) -> Self {
+        let port = free_port();
+        let own = Authority::new();
+        let trusted = write(folder, "own-ca.crt", &own.certificate);
+        let (certificate, key) = own.sign(&params("apiserver", None));
+        let mut all = vec![
+            format!("--tls-cert-file={}", write(folder, "own.crt", &certificate)),
+            format!("--tls-private-key-file={}", write(folder, "own.key", &key)),
+            format!("--secure-port={port}"),
+        ];
+        all.extend_from_slice(flags);
+        let program = Program::start(folder, "kube-apiserver", &all);
+        let deadline = Instant::now() + PATIENCE;
+        while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
+            assert!(Instant::now() < deadline, "it never listens");
+            std::thread::sleep(PAUSE);
+        }
+        Self {
+            program,
+            port,
+            trusted,
+        }
+    }
+
+    async fn client(&self, user: Value) -> Client {
+        client(self.port, &self.trusted, user).await
+    }
+
+    fn end(self) -> String {
+        self.program.signal("TERM");
+        text(&self.program.end().stderr)
+    }
+}
+
+/// Who the server takes a client for, or the code of its refusal.
+async fn whoami(client: &Client) -> Result<String, u16> {
+    let review = json!({"kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1"});
+    let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+    match ask(client, http::Request::post(path), &review.to_string()).await {
+        (201, answer) => {
+            let answer: Value = serde_json::from_str(&answer).unwrap();
+            Ok(answer["status"]["userInfo"]["username"]
+                .as_str()
+                .unwrap()
+                .to_owned())
+        }
+        (code, _) => Err(code),
+    }
+}
+
+/// Whether a client may make a cluster role.
+async fn may_write(client: &Client, name: &str) -> u16 {
+    let path = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+    let role = json!({"metadata": {"name": name}, "rules": []});
+    ask(client, http::Request::post(path), &role.to_string()).await.0
+}
+
+#[tokio::test]
+async fn without_rbac_callers_are_themselves_and_need_credentials() {
+    let folder = temp();
+    let at = folder.path();
+    let (clients, others) = (Authority::new(), Authority::new());
+    let user = |file: &str, authority: &Authority| {
+        let (certificate, key) = authority.sign(&params(file, None));
+        json!({
+            "client-certificate": write(at, &format!("{file}.crt"), &certificate),
+            "client-key": write(at, &format!("{file}.key"), &key),
+        })
+    };
+    let server = Server::start(
+        at,
+        &[
+            format!(
+                "--client-ca-file={}",
+                write(at, "clients.crt", &clients.certificate)
+            ),
+            format!(
+                "--token-auth-file={}",
+                write(at, "tokens.csv", "s3cret,carol,7\n")
+            ),
+            "--anonymous-auth=true".to_owned(),
+        ],
+    );
+    for (who, user, expected) in [
+        ("certificate", user("alice", &clients), Ok("alice")),
+        ("token", json!({"token": "s3cret"}), Ok("carol")),
+        ("nothing", json!({}), Err(401)),
+        ("wrong token", json!({"token": "guess"}), Err(401)),
+        ("wrong certificate", user("mallory", &others), Err(401)),
+    ] {
+        let client = server.client(user).await;
+        assert_eq!(whoami(&client).await, expected.map(str::to_owned), "{who}");
+        let expected = if expected.is_ok() { 201 } else { 401 };
+        assert_eq!(
+            may_write(&client, &who.replace(' ', "-")).await,
+            expected,
+            "{who}"
+        );
+    }
+    let told = server.end();
+    assert!(told.contains("--anonymous-auth=true has no effect"), "{told}");
+}
+
+#[tokio::test]
+async fn anonymous_callers_are_anonymous_where_they_are_allowed() {
+    let folder = temp();
+    let at = folder.path();
+    let tokens = format!(
+        "--token-auth-file={}",
+        write(at, "tokens.csv", "s3cret,carol,7,system:masters\n")
+    );
+    let rbac = "--authorization-mode=RBAC".to_owned();
+    for (flags, whoami_code, health, write) in [
+        // Nobody could prove anything, so that everybody gets in.
+        (vec![], Ok("system:anonymous"), 200, 201),
+        (vec!["--anonymous-auth=false".to_owned()], Err(401), 401, 401),
+        (vec![rbac.clone(), tokens.clone()], Err(403), 200, 403),
+        (
+            vec![rbac.clone(), tokens.clone(), "--anonymous-auth=false".to_owned()],
+            Err(401),
+            401,
+            401,
+        ),
+    ] {
+        let server = Server::start(at, &flags);
+        let nobody = server.client(json!({})).await;
+        assert_eq!(whoami(&nobody).await, whoami_code.map(str::to_owned), "{flags:?}");
+        let (code, _) = ask(&nobody, http::Request::get("/healthz"), "").await;
+        assert_eq!(code, health, "{flags:?}");
+        assert_eq!(may_write(&nobody, "r").await, write, "{flags:?}");
+        if flags.contains(&tokens) {
+            let carol = server.client(json!({"token": "s3cret"})).await;
+            wait(&carol, "/readyz").await;
+            assert_eq!(whoami(&carol).await, Ok("carol".to_owned()), "{flags:?}");
+        }
+        server.end();
+    }
+}
+
+#[test]
+fn listens_on_loopback_unless_told_otherwise() {
+    // An address of this machine that is not loopback; no packet is sent.
+    let own = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).and_then(|socket| {
+        socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9))?;
+        socket.local_addr()
+    });
+    let folder = temp();
+    let server = Server::start(folder.path(), &[]);
+    if let Ok(own) = own.map(|address| address.ip())
+        && !own.is_loopback()
+    {
+        assert!(TcpStream::connect((own, server.port)).is_err(), "{own}");
+    }
+    // Where the port is taken on every address but this one, it can still be taken elsewhere.
+    let elsewhere = std::net::TcpListener::bind((Ipv4Addr::new(127, 0, 0, 2), server.port));
+    assert!(elsewhere.is_ok(), "it listens on every address");
+    server.end();
+}

@@ -1,0 +1,274 @@
+//! The one reading of a request's line, for the authoriser, the server and every client that must agree with them.
+
+use http::Method;
+use percent_encoding::percent_decode_str;
+
+use crate::{
+    access::{Access, Object},
+    field_selector::FieldTerm,
+    query::{Query, is_escaped_well},
+};
+
+/// What a request's method, path and query ask for, as kube-apiserver's `RequestInfo` has it.
+///
+/// The path is decoded first and split then, so that `%2F` separates segments. What is served must be looked up by what
+/// stands here: a second reading of the path would let a request through as something else than what it is carried out as.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestInfo {
+    /// The decoded path.
+    pub path: String,
+    /// The query's parameters.
+    pub query: Query,
+    /// What the request needs the right to do.
+    pub access: Access,
+    /// The verb that the path itself has in it: `watch` in `/api/v1/watch/pods`, or `proxy`. `access` has it too.
+    pub path_verb: Option<PathVerb>,
+    /// Whether the path leads through a namespace: `/api/v1/namespaces/a/pods`. It does not for the namespace itself, though
+    /// to the authoriser that is in itself.
+    pub in_namespace: bool,
+    /// The number of segments from the resource on: resource, name, subresource, and what nobody interprets.
+    pub depth: usize,
+    /// Whether the path was well-formed: two hexadecimal digits after every `%`.
+    pub is_well_formed: bool,
+}
+
+/// A verb that stands in a path, from the first days of the API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PathVerb {
+    /// `/api/v1/watch/…`
+    Watch,
+    /// `/api/v1/proxy/…`, which no server serves any more.
+    Proxy,
+}
+
+/// What may follow a namespace's name and is still about the namespace.
+const NAMESPACE_PARTS: [&str; 2] = ["status", "finalize"];
+
+impl RequestInfo {
+    /// Reads a request's line.
+    pub fn of(method: &Method, path: &str, query: Option<&str>) -> Self {
+        let is_well_formed = is_escaped_well(path);
+        let path = percent_decode_str(path).decode_utf8_lossy().into_owned();
+        let query = Query::parse(query);
+        let other = |path: String, query| Self {
+            access: Access::path(method.as_str().to_ascii_lowercase(), path.clone()),
+            path,
+            query,
+            path_verb: None,
+            in_namespace: false,
+            depth: 0,
+            is_well_formed,
+        };
+        let segments = segments(&path);
+        let (group, version, rest) = match segments[..] {
+            ["api", version, ref rest @ ..] if !rest.is_empty() => ("", version, rest),
+            ["apis", group, version, ref rest @ ..] if !rest.is_empty() => (group, version, rest),
+            _ => return other(path, query),
+        };
+        let (path_verb, rest) = match rest {
+            ["watch", rest @ ..] if !rest.is_empty() => (Some(PathVerb::Watch), rest),
+            ["proxy", rest @ ..] if !rest.is_empty() => (Some(PathVerb::Proxy), rest),
+            _ => (None, rest),
+        };
+        let mut verb = match (path_verb, method.as_str()) {
+            (Some(PathVerb::Watch), _) => "watch",
+            (Some(PathVerb::Proxy), _) => "proxy",
+            (None, "POST") => "create",
+            (None, "GET" | "HEAD") => "get",
+            (None, "PUT") => "update",
+            (None, "PATCH") => "patch",
+            (None, "DELETE") => "delete",
+            (None, _) => "",
+        };
+        let (namespace, in_namespace, parts) = match rest {
+            ["namespaces", namespace, part, ..] if !NAMESPACE_PARTS.contains(part) => {
+                (*namespace, true, &rest[2..])
+            }
+            ["namespaces", namespace, ..] => (*namespace, false, rest),
+            _ => ("", false, rest),
+        };
+        let part = |index: usize| parts.get(index).copied().unwrap_or_default();
+        let subresource = match path_verb {
+            Some(PathVerb::Proxy) => "",
+            _ => part(2),
+        };
+        let mut name = part(1).to_owned();
+        if name.is_empty() && verb == "get" {
+            verb = if query.flag("watch") { "watch" } else { "list" };
+            name = selected_name(&query).unwrap_or_default();
+        }
+        if name.is_empty() && verb == "delete" {
+            verb = "deletecollection";
+        }
+        let access = Access {
+            verb: verb.to_owned(),
+            object: Object::Resource {
+                group: group.to_owned(),
+                version: version.to_owned(),
+                resource: part(0).to_owned(),
+                subresource: subresource.to_owned(),
+                namespace: namespace.to_owned(),
+                name,
+            },
+        };
+        Self {
+            access,
+            path_verb,
+            in_namespace,
+            depth: parts.len(),
+            is_well_formed,
+            path,
+            query,
+        }
+    }
+
+    /// The segments of the path; none for `/`.
+    pub fn segments(&self) -> Vec<&str> {
+        segments(&self.path)
+    }
+
+    /// Returns whether the name of `access` stands in the path, rather than in a field selector.
+    pub fn is_named(&self) -> bool {
+        self.depth > 1 && !self.access.name().is_empty()
+    }
+
+    /// Returns whether it goes on until a client or a clock ends it: a watch, or a subresource that streams.
+    pub fn is_long_running(&self) -> bool {
+        let streams = match &self.access.object {
+            Object::Resource { subresource, .. } => matches!(
+                &**subresource,
+                "attach" | "exec" | "log" | "portforward" | "proxy"
+            ),
+            Object::Path(_) => false,
+        };
+        streams || matches!(&*self.access.verb, "watch" | "proxy")
+    }
+}
+
+fn segments(path: &str) -> Vec<&str> {
+    match path.trim_matches('/') {
+        "" => Vec::new(),
+        path => path.split('/').collect(),
+    }
+}
+
+/// Returns the one name that a list's or watch's field selector asks for.
+fn selected_name(query: &Query) -> Option<String> {
+    // What cannot be read makes the server forget the rest of the options.
+    for number in ["limit", "timeoutSeconds"] {
+        query.number(number).ok()?;
+    }
+    let terms = FieldTerm::parse_all(query.text("fieldSelector")?).ok()?;
+    let name = terms
+        .into_iter()
+        .find(|term| term.equal && term.field == "metadata.name")?
+        .value;
+    let is_segment = !matches!(&*name, "" | "." | "..") && !name.contains(['/', '%']);
+    is_segment.then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> RequestInfo {
+        let (method, line) = line.split_once(' ').expect("a method and a path");
+        let (path, query) = line
+            .split_once('?')
+            .map_or((line, None), |(path, query)| (path, Some(query)));
+        RequestInfo::of(&method.parse().expect("a method"), path, query)
+    }
+
+    #[test]
+    fn path_is_decoded_before_it_is_split() {
+        for (line, expected) in [
+            ("GET /api/v1/namespaces/a%2Fpods", "list pods in a"),
+            ("GET /api/v1/namespaces/a/pods/x%2Flog", "get pods/log x in a"),
+            ("GET /%61pi/v1/pods", "list pods"),
+            ("GET //api/v1/pods//", "list pods"),
+            ("GET /api/v1/namespaces/a//pods", "get  pods in a"),
+            ("GET /api/v1/namespaces//pods", "list pods"),
+            (
+                "GET /api/v1/namespaces/a/pods/../secrets",
+                "get pods/secrets .. in a",
+            ),
+            (
+                "GET /api/v1/namespaces/a/pods/%2e%2e/secrets",
+                "get pods/secrets .. in a",
+            ),
+            ("GET /api/v1/namespaces/a/pods/x%252Flog", "get pods x%2Flog in a"),
+            ("GET /api/v1/namespaces/a/pods//log", "list pods/log in a"),
+            (
+                "GET /apis/apps/v1/namespaces/a/status",
+                "get namespaces.apps/status a in a",
+            ),
+            (
+                "GET /api/v1/namespaces/a/status/x",
+                "get namespaces/status a in a",
+            ),
+            ("DELETE /api/v1/watch/namespaces/a/pods/x", "watch pods x in a"),
+            ("POST /api/v1/watch/namespaces/a/pods", "watch pods in a"),
+            ("GET /api/v1/proxy/namespaces/a/pods/x/y/z", "proxy pods x in a"),
+            ("GET /api/v1/watch", "list watch"),
+            ("GET /APIS/apps/v1/deployments", "get /APIS/apps/v1/deployments"),
+        ] {
+            assert_eq!(read(line).access.to_string(), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn verb_and_name_of_a_collection_come_from_the_query() {
+        for (query, expected) in [
+            ("watch=FALSE", "list pods"),
+            ("watch=False&watch=true", "list pods"),
+            ("watch=TRUE", "watch pods"),
+            ("watch=t", "watch pods"),
+            ("watch", "watch pods"),
+            ("w%61tch=1", "watch pods"),
+            ("fieldSelector=metadata.name%3Dx", "list pods x"),
+            ("fieldSelector=metadata.name%3Dx&watch=1", "watch pods x"),
+            ("fieldSelector=metadata.name!%3Dx", "list pods"),
+            ("fieldSelector=metadata.name%3Dy,metadata.name%3Dx", "list pods x"),
+            ("fieldSelector=metadata.name%3Dx%2F..", "list pods"),
+            ("fieldSelector=metadata.name%3Dx&limit=no", "list pods"),
+            ("fieldSelector=metadata.name%3Dx&limit=", "list pods"),
+            (
+                "fieldSelector=metadata.name%3Dx%5C,metadata.namespace%3Da",
+                "list pods",
+            ),
+            (
+                "fieldSelector=spec.nodeName%3Dn&fieldSelector=metadata.name%3Dx",
+                "list pods",
+            ),
+        ] {
+            let line = format!("GET /api/v1/pods?{query}");
+            assert_eq!(read(&line).access.to_string(), expected, "{query}");
+        }
+        // Only a list or a watch is narrowed by a selector, and a named object is never watched.
+        for (line, expected) in [
+            ("GET /api/v1/namespaces/a/pods/x?watch=1", "get pods x in a"),
+            (
+                "DELETE /api/v1/namespaces/a/pods?fieldSelector=metadata.name%3Dx",
+                "deletecollection pods in a",
+            ),
+        ] {
+            assert_eq!(read(line).access.to_string(), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn rest_of_the_line_is_kept_for_the_server() {
+        let info = read("GET /api/v1/namespaces/a/pods/x/log/more?follow=1");
+        assert!(info.in_namespace && info.is_named() && info.is_long_running());
+        assert_eq!((info.depth, info.path_verb), (4, None));
+        let info = read("GET /api/v1/namespaces/a");
+        assert!(!info.in_namespace && info.is_named() && !info.is_long_running());
+        let info = read("GET /api/v1/pods?fieldSelector=metadata.name%3Dx");
+        assert!(!info.is_named(), "the name is the selector's");
+        let info = read("POST /api/v1/watch/namespaces/a/pods");
+        assert_eq!(info.path_verb, Some(PathVerb::Watch));
+        assert!(info.is_long_running());
+        assert!(!read("GET /api/%zz").is_well_formed);
+        assert_eq!(read("GET //api//v1/").segments(), ["api", "", "v1"]);
+    }
+}
