@@ -33,6 +33,9 @@ pub enum Cause {
     Other,
 }
 
+/// How long a cache waits at most because a server asked it to: one answer must not silence it for hours.
+const LONGEST_WAIT: Duration = Duration::from_mins(5);
+
 impl Failure {
     /// A failure without a cause that the protocol knows.
     pub fn other(message: impl Into<String>) -> Self {
@@ -48,10 +51,12 @@ impl Failure {
             _ if is_too_large(status) => Cause::TooLarge,
             (410, _) | (_, "Expired" | "Gone") => Cause::Expired,
             (429, _) | (_, "TooManyRequests") => Cause::TooManyRequests {
-                retry_after: retry_after.or_else(|| {
-                    let seconds = status.details.as_ref()?.retry_after_seconds;
-                    (seconds > 0).then(|| Duration::from_secs(seconds.into()))
-                }),
+                retry_after: retry_after
+                    .or_else(|| {
+                        let seconds = status.details.as_ref()?.retry_after_seconds;
+                        (seconds > 0).then(|| Duration::from_secs(seconds.into()))
+                    })
+                    .map(|wait| wait.min(LONGEST_WAIT)),
             },
             (404, _) | (_, "NotFound") => Cause::NotInstalled,
             _ => Cause::Other,
@@ -150,6 +155,12 @@ mod tests {
                 json!({"code": 429, "reason": "TooManyRequests", "details": {"retryAfterSeconds": 3}}),
                 Cause::TooManyRequests {
                     retry_after: Some(Duration::from_secs(3)),
+                },
+            ),
+            (
+                json!({"code": 429, "reason": "TooManyRequests", "details": {"retryAfterSeconds": 65_536}}),
+                Cause::TooManyRequests {
+                    retry_after: Some(Duration::from_secs(300)),
                 },
             ),
             (json!({"code": 403, "reason": "Forbidden"}), Cause::Other),
