@@ -11,7 +11,7 @@ use std::{
 
 use tokio::sync::watch;
 use windlass::{
-    cache::{Cache, Cacheable, Caches, Change, Lister, Selection, Settings},
+    cache::{Cache, Cacheable, Caches, Change, Lister, Selection, Settings, Stored},
     k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret},
     kube::core::PartialObjectMeta,
     prelude::{Error, Resource, ResourceExt},
@@ -20,7 +20,7 @@ use windlass::{
 };
 
 use crate::{
-    api::{ADOPT, SOURCE_UID, SecretSync, SourceKind},
+    api::{ADOPT, FINALIZER, SOURCE_UID, SecretSync, SourceKind},
     consent::Consent,
     engine::{Cause, Copies, Engine, Listers},
     held::{Held, Marks},
@@ -192,6 +192,10 @@ impl Rooms {
                 Err(_) => return,
             },
         };
+        if is_same_request(change) {
+            self.engine.ask_account(&id);
+            return;
+        }
         let (opened, closed) = self.engine.change_all(sync_cause(change), |roster| {
             let Moves {
                 affected,
@@ -209,6 +213,24 @@ impl Rooms {
         }
         self.engine.ask_account(&id);
     }
+}
+
+/// Whether a SecretSync asks for the same as before: its status, or metadata that does not matter, has changed.
+fn is_same_request(change: &Change<SecretSync>) -> bool {
+    let state = |stored: &Stored<SecretSync>| {
+        let object = stored.object().ok()?;
+        let has_finalizer = object.finalizers().iter().any(|one| one == FINALIZER);
+        let metadata = &object.metadata;
+        let is_deleting = metadata.deletion_timestamp.is_some();
+        Some((
+            metadata.uid.clone(),
+            metadata.generation,
+            is_deleting,
+            has_finalizer,
+        ))
+    };
+    let before = change.old().and_then(state);
+    matches!(change, Change::Applied { .. }) && before.is_some() && before == state(change.stored())
 }
 
 /// A status or a finalizer changes nothing of what a SecretSync asks for.

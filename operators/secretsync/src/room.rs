@@ -71,7 +71,7 @@ impl Room {
     ) -> Box<dyn Iterator<Item = (&'a Arc<str>, &'a Arc<Seen>)> + 'a> {
         if rules.has_selector() {
             let all = self.seen.iter();
-            return Box::new(all.filter(|(name, seen)| rules.selects(name, seen)));
+            return Box::new(all.filter(|(name, seen)| rules.selects(name, &seen.labels())));
         }
         let names = rules.names.iter();
         Box::new(names.filter_map(|name| self.seen.get_key_value(name)))

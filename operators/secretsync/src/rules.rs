@@ -16,7 +16,7 @@ use crate::{
         AdoptionPolicy, DeletionPolicy, Filter, MAX_ENTRIES, MAX_NAMES, MetadataPolicy, Recreate,
         SecretSyncSpec, SourceKind,
     },
-    room::{RoomKey, Seen},
+    room::RoomKey,
 };
 
 /// What a sync was told.
@@ -86,10 +86,10 @@ impl Rules {
         self.sources.is_some()
     }
 
-    /// Whether it copies this object.
-    pub(crate) fn selects(&self, name: &str, seen: &Seen) -> bool {
+    /// Whether it copies the object of this name with these labels.
+    pub(crate) fn selects(&self, name: &str, labels: &BTreeMap<String, String>) -> bool {
         let selector = self.sources.as_ref();
-        self.names_one(name) || selector.is_some_and(|selector| selector.matches(&seen.labels()))
+        self.names_one(name) || selector.is_some_and(|selector| selector.matches(labels))
     }
 
     pub(crate) fn selects_namespace(&self, labels: &BTreeMap<String, String>) -> bool {
@@ -182,6 +182,7 @@ mod tests {
     use windlass::prelude::{from_value, json};
 
     use super::*;
+    use crate::room::Seen;
 
     fn spec(json: serde_json::Value) -> SecretSyncSpec {
         from_value(json).expect("it is a spec")
@@ -191,7 +192,7 @@ mod tests {
     fn sources_are_selected_by_label_and_by_name() {
         let seen = |labels: serde_json::Value| {
             let metadata = from_value(json!({ "labels": labels })).expect("it is metadata");
-            Seen::of(&metadata, "sync")
+            Seen::of(&metadata, "sync").labels()
         };
         let objects = [
             ("x", seen(json!({}))),
@@ -216,7 +217,9 @@ mod tests {
             ),
         ] {
             let rules = Rules::of(&spec(json)).expect("it is right");
-            let selected = objects.iter().filter(|(name, seen)| rules.selects(name, seen));
+            let selected = objects
+                .iter()
+                .filter(|(name, labels)| rules.selects(name, labels));
             let selected: String = selected.map(|(name, _)| *name).collect();
             assert_eq!(rules.room(&"n".into()).map(|_| &*selected), expected);
         }

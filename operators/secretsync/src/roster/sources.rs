@@ -46,6 +46,7 @@ impl Roster {
         }
         // Most objects are nobody's source: one is made when somebody selects it.
         let mut source: Option<Arc<Source>> = None;
+        let seen = seen.map(|seen| (seen, seen.labels()));
         let (mut affected, mut touched) = nothing;
         for id in users {
             // Only an annotated object is a sync, or none, by its own change.
@@ -53,7 +54,7 @@ impl Roster {
                 SyncId::Annotated { .. } if is_complete => self.spread(&id),
                 _ => BTreeSet::new(),
             };
-            let Some(change) = self.set_member(&id, opening, name, seen, &mut source) else {
+            let Some(change) = self.set_member(&id, opening, name, seen.as_ref(), &mut source) else {
                 continue;
             };
             // Before the room is known whole, nobody acts on it.
@@ -78,7 +79,7 @@ impl Roster {
         id: &SyncId,
         opening: &Opening,
         name: &Arc<str>,
-        seen: Option<&Arc<Seen>>,
+        seen: Option<&(&Arc<Seen>, BTreeMap<String, String>)>,
         made: &mut Option<Arc<Source>>,
     ) -> Option<Membership> {
         let key = &opening.room;
@@ -88,8 +89,8 @@ impl Roster {
             Arc::clone(made)
         };
         if let SyncId::Annotated { kind, .. } = id {
-            let annotated = seen.filter(|seen| seen.is_annotated());
-            let source = annotated.map(|seen| source_of(made, seen, &mut self.slots));
+            let annotated = seen.filter(|(seen, _)| seen.is_annotated());
+            let source = annotated.map(|(seen, _)| source_of(made, seen, &mut self.slots));
             let was = self.syncs.contains_key(id);
             let is = source.is_some();
             if was || is {
@@ -101,8 +102,8 @@ impl Roster {
         let rules = sync.rules.as_ref().ok()?;
         let known = sync.members.get(name);
         let was = known.is_some();
-        let selected = seen.filter(|seen| rules.selects(name, seen));
-        let source = selected.map(|seen| source_of(made, seen, &mut self.slots));
+        let selected = seen.filter(|(_, labels)| rules.selects(name, labels));
+        let source = selected.map(|(seen, _)| source_of(made, seen, &mut self.slots));
         let member = source.map(|source| Member::again(known, &source, rules));
         let is = member.is_some();
         sync.sources -= usize::from(known.is_some_and(|known| known.counts()));

@@ -295,6 +295,41 @@ pub(crate) async fn large_sources_are_not_held_beyond_the_limit(case: Case) -> a
     running.stop().await
 }
 
+/// A label on a SecretSync costs its owner one write; it does not cost the operator a look at every copy.
+pub(crate) async fn a_sync_that_asks_for_the_same_is_not_looked_at_again(case: Case) -> anyhow::Result<()> {
+    let world = attacked(&case, None).await?;
+    let names: Vec<_> = (0..20).map(|number| format!("name-{number}")).collect();
+    for name in &names {
+        for namespace in [MALLORY, VICTIM] {
+            let object = Kind::ConfigMap.object(name, namespace);
+            world.make(Kind::ConfigMap, namespace, &object).await?;
+        }
+    }
+    let running = world.start().await?;
+    let spec = json!({ "kind": "ConfigMap", "names": names });
+    let status = world.attack("many", spec).await?;
+    assert_eq!(status.conflicts, 20, "{status:?}");
+    world.wire().forget();
+    for number in 0..5 {
+        let label = json!({ "metadata": { "labels": { "number": number.to_string() } } });
+        world.within(MALLORY).patch::<SecretSync>("many", label).await?;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    let looks = world.wire().sent();
+    let looks = looks
+        .iter()
+        .filter(|sent| sent.resource() == "configmaps")
+        .count();
+    assert_eq!(looks, 0);
+    // What it asks for is looked at at once.
+    let fewer = json!({ "spec": { "names": ["name-0"] } });
+    world.within(MALLORY).patch::<SecretSync>("many", fewer).await?;
+    world
+        .says(MALLORY, "many", |status| status.conflicts == 1)
+        .await?;
+    running.stop().await
+}
+
 /// Objects in the way are looked at again and again; a hundred of them do not cost a hundred times as much.
 pub(crate) async fn conflicts_are_looked_at_less_often_the_more_there_are(case: Case) -> anyhow::Result<()> {
     // Where time is real, long enough to see that nobody looks every half minute.

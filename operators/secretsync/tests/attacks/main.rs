@@ -36,5 +36,6 @@ suite!("secretsync-attacks", paused, apart;
     load::lists_have_a_limit,
     load::a_sync_over_its_budget_writes_nothing_and_says_so,
     load::large_sources_are_not_held_beyond_the_limit,
+    load::a_sync_that_asks_for_the_same_is_not_looked_at_again,
     load::conflicts_are_looked_at_less_often_the_more_there_are,
 );
