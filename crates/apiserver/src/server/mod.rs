@@ -2,6 +2,7 @@
 
 mod builder;
 mod documents;
+mod resources;
 mod respond;
 mod routes;
 mod work;

@@ -13,9 +13,7 @@ use windlass_rights::RequestInfo;
 use super::Server;
 use crate::{
     auth::User,
-    depth,
     limits::{self, Limits},
-    request::Target,
     status::Status,
 };
 
@@ -91,17 +89,6 @@ impl Server {
             }
             _ => work(),
         }
-    }
-
-    /// As [`work`](Self::work), for a request about a resource: with as much stack as its objects or its body need.
-    pub(super) async fn on<T: Send>(
-        &self,
-        target: &Target,
-        size: usize,
-        work: impl FnMut() -> T + Send,
-    ) -> T {
-        let deep = self.api.deep.has(&target.resource.table);
-        self.work(size, || depth::run(deep, work)).await
     }
 
     /// Reads a body, while its client goes on sending it.

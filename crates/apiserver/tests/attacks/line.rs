@@ -201,7 +201,7 @@ impl Client {
 
     /// Reads more; false at the end.
     async fn more(&mut self) -> bool {
-        let mut buffer = [0; 16 * 1024];
+        let mut buffer = vec![0; 16 * 1024];
         let read = tokio::time::timeout(PATIENCE, self.stream.read(&mut buffer)).await;
         let read = read.expect("the server neither answers nor closes the connection");
         let read = read.unwrap_or(0);

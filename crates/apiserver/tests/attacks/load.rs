@@ -229,7 +229,7 @@ async fn list_that_nobody_reads_counts_until_it_is_cut() {
 async fn bodies_that_are_held_back_do_not_fill_the_memory_or_the_places() {
     let mut limits = Limits::default();
     (limits.writes, limits.received) = (1, 1_000_000);
-    limits.body = std::time::Duration::from_secs(3600);
+    limits.body = std::time::Duration::from_hours(1);
     let served = Served::start(Server::builder(), limits).await;
     let head = |length: usize| {
         format!(
@@ -247,7 +247,7 @@ async fn bodies_that_are_held_back_do_not_fill_the_memory_or_the_places() {
     assert_eq!(alice.ask("POST", MAPS, &map("a", 1)).await.0, 201);
     for client in &mut slow {
         // Some are refused and disconnected before they have said it all.
-        let _ = client.stream.write_all(&[b'x'; 100_000]).await;
+        let _ = client.stream.write_all(&vec![b'x'; 100_000]).await;
         let _ = client.stream.flush().await;
     }
     let (refused, ..) =

@@ -13,7 +13,7 @@ const SHORT: Duration = Duration::from_millis(200);
 /// Limits that are never reached unless a test says so.
 fn patient() -> Limits {
     let mut limits = Limits::default();
-    let long = Duration::from_secs(3600);
+    let long = Duration::from_hours(1);
     (limits.handshake, limits.header, limits.body) = (long, long, long);
     (limits.idle, limits.unread, limits.ping, limits.pong) = (long, long, long, long);
     limits
