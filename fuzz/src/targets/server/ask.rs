@@ -10,7 +10,7 @@ use tower::ServiceExt;
 use windlass_apiserver::Server;
 
 use crate::{
-    laws::{Law, Violation},
+    laws::{LONG_REFUSAL, Law, Meter, Violation},
     mutate,
 };
 
@@ -181,6 +181,14 @@ impl Answer {
             self.code,
             super::super::digest(self.json()["message"].as_str().unwrap_or_default())
         )
+    }
+
+    /// Checks what the request allocated. Asked for right after it.
+    pub(super) fn check_memory(&self, meter: &Meter, length: usize) -> Result<usize, Violation> {
+        if !self.is_success() && self.body.len() > LONG_REFUSAL {
+            return Ok(meter.allocated());
+        }
+        meter.check(length)
     }
 
     /// Checks that it is an answer that a client can use.

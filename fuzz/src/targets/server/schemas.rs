@@ -71,7 +71,7 @@ fn one(subject: &Subject, input: &[u8]) -> Result<Outcome, Violation> {
     let mut outcome = Outcome {
         accepted: answer.is_success(),
         answer: answer.digest(),
-        allocated: meter.check(input.len())?,
+        allocated: answer.check_memory(&meter, input.len())?,
     };
     answer.check()?;
     if !answer.is_success() {
@@ -110,7 +110,7 @@ fn one(subject: &Subject, input: &[u8]) -> Result<Outcome, Violation> {
         }
         let meter = Meter::start();
         let answer = subject.send("POST", &collection, &[], object.to_string().into());
-        meter.check(input.len())?;
+        answer.check_memory(&meter, input.len())?;
         answer.check()?;
         outcome.answer = format!("{} {}", outcome.answer, answer.digest());
         if answer.is_success() {

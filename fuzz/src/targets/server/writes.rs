@@ -113,7 +113,7 @@ fn one(subject: &Subject, bases: &Bases, draft: &Draft, length: usize) -> Result
     }
     let meter = Meter::start();
     let answer = subject.ask(request);
-    let allocated = meter.check(length)?;
+    let allocated = answer.check_memory(&meter, length)?;
     answer.check()?;
     let answered = answer.json();
     let name = match place.name {
