@@ -2,6 +2,7 @@
 
 mod cache;
 mod cel;
+pub mod drop_in;
 mod files;
 pub mod planted;
 mod server;
@@ -31,6 +32,7 @@ pub const NAMES: &[&str] = &[
     "texts",
     "journal",
     "kubeconfig",
+    "drop-in",
 ];
 
 /// The target of this name.
@@ -47,6 +49,7 @@ pub fn make(name: &str) -> anyhow::Result<Box<dyn Target>> {
         "field-paths" => Box::new(texts::Texts::field_paths()),
         "texts" => Box::new(texts::Texts::operators()),
         "journal" => Box::new(files::Journal::new()?),
+        "drop-in" => Box::new(drop_in::DropIn::new()?),
         "kubeconfig" => Box::new(files::Kubeconfig::new()?),
         _ => bail!("there is no target `{name}`; `--list` lists them"),
     })
