@@ -51,6 +51,14 @@ bench *arguments:
 bench-cluster:
     cargo run --release -p windlass-bench --bin windlass-bench-cluster
 
+# Half an hour of mixed load on the embedded server, without and then with a hostile client: `just soak`, `just soak --minutes 5`.
+soak *arguments:
+    cargo run --release -p windlass-bench --bin windlass-soak -- {{ arguments }}
+
+# Fuzzes everything that reads bytes from outside, each target for some minutes: `just fuzz`, `just fuzz yaml 30`. See fuzz/README.md.
+fuzz target="" minutes="2":
+    cargo run --profile fuzz -p windlass-fuzz -- {{ target }} --minutes {{ minutes }}
+
 # Where the embedded API server still differs from the recorded real one.
 ahead:
     cargo run -p windlass-conformance -- replay --ahead

@@ -59,7 +59,7 @@ impl FromStr for FieldPath {
 impl fmt::Display for FieldPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (number, part) in self.0.iter().enumerate() {
-            if part.contains(['.', '[']) {
+            if part.is_empty() || part.contains(['.', '[']) {
                 write!(f, "['{part}']")?;
             } else {
                 write!(f, "{}{part}", if number == 0 { "" } else { "." })?;

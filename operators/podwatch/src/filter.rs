@@ -85,7 +85,7 @@ impl FromStr for Filter {
 
 impl Filter {
     /// Whether the notice is wanted; `old` is the state before, if it is known.
-    pub(crate) fn wants(&self, notice: &Notice, old: Option<&Value>) -> bool {
+    pub fn wants(&self, notice: &Notice, old: Option<&Value>) -> bool {
         let Compiled {
             program,
             env,

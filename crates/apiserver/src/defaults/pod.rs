@@ -132,7 +132,10 @@ pub(super) fn fill_pod(spec: &mut Value) {
             if on_host {
                 for port in items(container, "ports") {
                     let number = port["containerPort"].clone();
-                    set(port, "hostPort", number);
+                    // A port that is 0, and so is refused later, is absent here as everywhere.
+                    if number != 0 {
+                        set(port, "hostPort", number);
+                    }
                 }
             }
         }

@@ -1,0 +1,83 @@
+//! The readers of bytes from outside, by name.
+
+mod cache;
+mod cel;
+pub mod drop_in;
+mod files;
+pub mod planted;
+mod server;
+mod texts;
+
+use anyhow::bail;
+
+use crate::engine::Target;
+
+/// All targets.
+pub const NAMES: &[&str] = &[
+    "json",
+    "yaml",
+    "protobuf",
+    "json-patch",
+    "merge-patch",
+    "strategic-merge-patch",
+    "apply",
+    "managed-fields",
+    "schemas",
+    "selectors",
+    "list-parameters",
+    "tokens",
+    "cache",
+    "cel",
+    "field-paths",
+    "texts",
+    "journal",
+    "kubeconfig",
+    "drop-in",
+];
+
+/// The target of this name.
+pub fn make(name: &str) -> anyhow::Result<Box<dyn Target>> {
+    if let Some(target) = planted::make(name) {
+        return Ok(target);
+    }
+    if let Some(target) = server::make(name) {
+        return Ok(target);
+    }
+    Ok(match name {
+        "cache" => Box::new(cache::Cache::new()),
+        "cel" => Box::new(cel::Cel::new()),
+        "field-paths" => Box::new(texts::Texts::field_paths()),
+        "texts" => Box::new(texts::Texts::operators()),
+        "journal" => Box::new(files::Journal::new()?),
+        "drop-in" => Box::new(drop_in::DropIn::new()?),
+        "kubeconfig" => Box::new(files::Kubeconfig::new()?),
+        _ => bail!("there is no target `{name}`; `--list` lists them"),
+    })
+}
+
+/// An answer without what differs from object to object: quoted text and numbers. Two inputs with one digest are taken for the same
+/// behaviour.
+fn digest(text: &str) -> String {
+    let mut digest = String::new();
+    let mut quoted = false;
+    for c in text.chars() {
+        match c {
+            '"' | '`' | '\'' => {
+                quoted = !quoted;
+                digest.push('"');
+            }
+            _ if quoted => {}
+            '0'..='9' => {
+                if !digest.ends_with('0') {
+                    digest.push('0');
+                }
+            }
+            c if c.is_control() => {}
+            c => digest.push(c),
+        }
+        if digest.len() > 160 {
+            break;
+        }
+    }
+    digest
+}

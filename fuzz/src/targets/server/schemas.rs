@@ -1,0 +1,130 @@
+//! Definitions of custom resources, and objects of them. An input is a JSON list of the two.
+
+use fastrand::Rng;
+use serde_json::{Value, json};
+
+use super::{ask::Subject, readable::Stored, seeds};
+use crate::{
+    engine::{Outcome, Target},
+    laws::{Meter, Violation},
+    mutate::{bytes, tree, words},
+};
+
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+
+pub(super) struct Schemas(Subject);
+
+impl Schemas {
+    pub(super) fn new() -> Self {
+        Self(Subject::new())
+    }
+}
+
+impl Target for Schemas {
+    fn seeds(&mut self) -> Vec<Vec<u8>> {
+        let pairs = seeds::definitions().into_iter();
+        pairs
+            .map(|(definition, object)| json!([definition, object]).to_string().into_bytes())
+            .collect()
+    }
+
+    fn mutate(&self, input: &[u8], donor: &[u8], rng: &mut Rng) -> Vec<u8> {
+        let Ok(Value::Array(mut parts)) = serde_json::from_slice(input) else {
+            return bytes::mutate(input, donor, rng);
+        };
+        let donor: Value = serde_json::from_slice(donor).unwrap_or_default();
+        // The schema and the objects, more often than the rest of a definition.
+        let place = match rng.u8(..8) {
+            0 => parts.first_mut(),
+            1..5 => parts
+                .first_mut()
+                .and_then(|definition| definition.pointer_mut("/spec/versions/0/schema/openAPIV3Schema")),
+            _ => parts.get_mut(1),
+        };
+        if let Some(place) = place {
+            if donor.is_null() {
+                tree::mutate(place, &words::value(rng), rng);
+            } else {
+                tree::mutate(place, &donor, rng);
+            }
+        }
+        tree::text(&parts.into(), rng).into_bytes()
+    }
+
+    fn run(&mut self, input: &[u8]) -> Result<Outcome, Violation> {
+        self.0.next_input();
+        let result = one(&self.0, input);
+        if result.is_err() {
+            self.0.reset();
+        }
+        result
+    }
+}
+
+fn one(subject: &Subject, input: &[u8]) -> Result<Outcome, Violation> {
+    let Ok(Value::Array(parts)) = serde_json::from_slice::<Value>(input) else {
+        return Ok(Outcome::default());
+    };
+    let definition = parts.first().unwrap_or(&Value::Null);
+    let meter = Meter::start();
+    let answer = subject.send("POST", DEFINITIONS, &[], definition.to_string().into());
+    let mut outcome = Outcome {
+        accepted: answer.is_success(),
+        answer: answer.digest(),
+        allocated: answer.check_memory(&meter, input.len())?,
+    };
+    answer.check()?;
+    if !answer.is_success() {
+        return Ok(outcome);
+    }
+    let stored = answer.json();
+    let name = stored["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    let definition = Stored::new(subject, DEFINITIONS, &name);
+    definition.check()?;
+    for version in stored["spec"]["versions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .take(3)
+    {
+        if version["served"] != true {
+            continue;
+        }
+        let is_stored = version["storage"] == true;
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let (group, version) = (text(&stored["spec"]["group"]), text(&version["name"]));
+        let plural = text(&stored["spec"]["names"]["plural"]);
+        let collection = if stored["spec"]["scope"] == "Namespaced" {
+            format!("/apis/{group}/{version}/namespaces/default/{plural}")
+        } else {
+            format!("/apis/{group}/{version}/{plural}")
+        };
+        let mut object = parts.get(1).cloned().unwrap_or_default();
+        if object.is_object() {
+            object["apiVersion"] = format!("{group}/{version}").into();
+            object["kind"] = stored["spec"]["names"]["kind"].clone();
+            if !object["metadata"].is_object() {
+                object["metadata"] = json!({});
+            }
+            object["metadata"]["name"] = seeds::NAME.into();
+        }
+        let meter = Meter::start();
+        let answer = subject.send("POST", &collection, &[], object.to_string().into());
+        answer.check_memory(&meter, input.len())?;
+        answer.check()?;
+        outcome.answer = format!("{} {}", outcome.answer, answer.digest());
+        if answer.is_success() {
+            // A version that is not stored may have fields that are lost on the way; then every update changes the object, on a
+            // real server too. It can be read and deleted all the same.
+            let object = Stored::new(subject, &collection, seeds::NAME);
+            if is_stored {
+                object.check()?;
+            } else {
+                object.check_reads()?;
+            }
+            object.delete()?;
+        }
+    }
+    definition.delete()?;
+    Ok(outcome)
+}

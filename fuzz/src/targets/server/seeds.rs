@@ -1,0 +1,454 @@
+//! Valid and nearly valid requests: what was recorded from a real server, and the scenarios of the conformance suite.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+};
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{ask::Subject, request::Draft};
+use crate::mutate::protobuf::Descriptors;
+
+/// The name of the object that requests are about.
+pub(super) const NAME: &str = "fuzz";
+
+const JSON: &str = "application/json";
+
+/// An accepted object for each collection.
+pub(super) type Bases = BTreeMap<String, Value>;
+
+/// A case of `crates/apiserver/tests/recorded`.
+#[derive(Deserialize)]
+struct Case {
+    collection: String,
+    steps: Vec<Step>,
+}
+
+#[derive(Deserialize)]
+struct Step {
+    code: u16,
+    post: Option<Value>,
+    patch: Option<Value>,
+    #[serde(default, rename = "type")]
+    content_type: String,
+    /// Changes of the stored object.
+    #[serde(default)]
+    put: Vec<(String, Value)>,
+    #[serde(default)]
+    part: String,
+}
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn cases() -> Vec<Case> {
+    let folder = repository().join("crates/apiserver/tests/recorded");
+    let mut files = Vec::new();
+    for folder in [folder.clone(), folder.join("rules")] {
+        let entries = fs::read_dir(&folder).expect("it is in the repository");
+        files.extend(entries.flatten().map(|entry| entry.path()));
+    }
+    files.retain(|file| file.extension().is_some_and(|ending| ending == "json"));
+    files.sort();
+    files
+        .iter()
+        .flat_map(|file| {
+            let text = fs::read(file).expect("it is in the repository");
+            serde_json::from_slice::<Vec<Case>>(&text).expect("it has this form")
+        })
+        .collect()
+}
+
+fn named(mut object: Value) -> Value {
+    if object["metadata"].is_object() {
+        object["metadata"]["name"] = NAME.into();
+    }
+    object
+}
+
+/// The first accepted object of each collection.
+pub(super) fn bases() -> Bases {
+    let mut bases = Bases::new();
+    for case in cases() {
+        for step in &case.steps {
+            if let (201, Some(object @ Value::Object(_))) = (step.code, &step.post)
+                && !case.collection.contains("kube-")
+            {
+                bases
+                    .entry(case.collection.clone())
+                    .or_insert_with(|| named(object.clone()));
+            }
+        }
+    }
+    bases
+}
+
+/// Bodies of requests that create objects, each once.
+fn posts() -> Vec<(String, Value)> {
+    let mut seen = BTreeSet::new();
+    let mut posts = Vec::new();
+    for case in cases() {
+        for step in case.steps {
+            if let Some(object @ Value::Object(_)) = step.post {
+                let object = named(object);
+                if seen.insert((case.collection.clone(), object.to_string())) {
+                    posts.push((case.collection.clone(), object));
+                }
+            }
+        }
+    }
+    posts
+}
+
+/// Creations and updates in JSON, and requests whose bodies are no objects.
+pub(super) fn json(_: &Subject, bases: &Bases) -> Vec<Draft> {
+    let posts = posts().into_iter();
+    let mut drafts: Vec<Draft> = posts
+        .map(|(collection, object)| Draft::new("POST", &collection, JSON, object.to_string()))
+        .collect();
+    for (collection, object) in bases {
+        let path = format!("{collection}/{NAME}");
+        for part in ["", "/status"] {
+            drafts.push(Draft::new(
+                "PUT",
+                &format!("{path}{part}"),
+                JSON,
+                object.to_string(),
+            ));
+        }
+    }
+    drafts.extend(others());
+    drafts
+}
+
+/// Reviews, parts of objects and deletions.
+fn others() -> Vec<Draft> {
+    let reviews = "/apis/authorization.k8s.io/v1";
+    let web = "/apis/apps/v1/namespaces/default/deployments/fuzz";
+    let pod = "/api/v1/namespaces/default/pods/fuzz";
+    let account = "/api/v1/namespaces/default/serviceaccounts/default/token";
+    let access = json!({"resourceAttributes": {"verb": "get", "resource": "pods", "namespace": "default"}});
+    let of_user = json!({"user": "a", "groups": ["g"], "extra": {"k": ["v"]}, "nonResourceAttributes": {"verb": "get", "path": "/x"}});
+    let options = json!({"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 5, "preconditions": {"uid": "u"}, "dryRun": ["All"]});
+    let bodies = [
+        (
+            "POST",
+            format!("{reviews}/selfsubjectaccessreviews"),
+            json!({"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "spec": access}),
+        ),
+        (
+            "POST",
+            format!("{reviews}/subjectaccessreviews"),
+            json!({"spec": of_user}),
+        ),
+        (
+            "POST",
+            format!("{reviews}/selfsubjectrulesreviews"),
+            json!({"spec": {"namespace": "default"}}),
+        ),
+        (
+            "POST",
+            "/apis/authentication.k8s.io/v1/tokenreviews".to_owned(),
+            json!({"spec": {"token": "a.b.c", "audiences": ["x"]}}),
+        ),
+        (
+            "POST",
+            "/apis/authentication.k8s.io/v1/selfsubjectreviews".to_owned(),
+            json!({}),
+        ),
+        (
+            "PUT",
+            format!("{web}/scale"),
+            json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": {"name": NAME, "namespace": "default"}, "spec": {"replicas": 3}}),
+        ),
+        (
+            "POST",
+            format!("{pod}/eviction"),
+            json!({"kind": "Eviction", "apiVersion": "policy/v1", "metadata": {"name": NAME}, "deleteOptions": {"gracePeriodSeconds": 0}}),
+        ),
+        (
+            "POST",
+            format!("{pod}/binding"),
+            json!({"kind": "Binding", "apiVersion": "v1", "metadata": {"name": NAME}, "target": {"kind": "Node", "name": "node"}}),
+        ),
+        (
+            "POST",
+            account.to_owned(),
+            json!({"spec": {"audiences": ["a"], "expirationSeconds": 600, "boundObjectRef": {"kind": "Pod", "name": "p"}}}),
+        ),
+        ("DELETE", web.to_owned(), options.clone()),
+        ("DELETE", "/api/v1/namespaces/default/pods".to_owned(), options),
+    ];
+    let bodies = bodies.into_iter();
+    bodies
+        .map(|(method, target, body)| Draft::new(method, &target, JSON, body.to_string()))
+        .collect()
+}
+
+/// The same in YAML.
+pub(super) fn yaml(subject: &Subject, bases: &Bases) -> Vec<Draft> {
+    let mut drafts = json(subject, bases);
+    for draft in &mut drafts {
+        let object: Value = serde_json::from_slice(&draft.body).expect("it was written above");
+        draft.body = serde_yaml_ng::to_string(&object).expect("a tree").into_bytes();
+        draft.set_header("content-type", b"application/yaml".to_vec());
+    }
+    drafts
+}
+
+/// The same in protobuf, as client-go sends it.
+pub(super) fn protobuf(subject: &Subject, bases: &Bases) -> Vec<Draft> {
+    let descriptors = Descriptors::shipped();
+    let kinds = kinds(subject);
+    let mut drafts = json(subject, bases);
+    drafts.retain_mut(|draft| {
+        let object: Value = serde_json::from_slice(&draft.body).expect("it was written above");
+        let place = super::writes::Place::of(draft.path()).expect("a path of the API");
+        let mut api_version = version_of(place.collection);
+        let mut kind = kinds.get(place.collection).cloned().unwrap_or_default();
+        if let (Some(own_version), Some(own_kind)) = (object["apiVersion"].as_str(), object["kind"].as_str())
+        {
+            (api_version, kind) = (own_version.to_owned(), own_kind.to_owned());
+        }
+        draft.set_header("content-type", b"application/vnd.kubernetes.protobuf".to_vec());
+        let body = descriptors.body(&api_version, &kind, &object);
+        body.map(|body| draft.body = body).is_some()
+    });
+    drafts
+}
+
+/// `apps/v1` of `/apis/apps/v1/…`.
+fn version_of(collection: &str) -> String {
+    let parts: Vec<&str> = collection.split('/').collect();
+    match parts[..] {
+        [_, "api", version, ..] => version.to_owned(),
+        [_, "apis", group, version, ..] => format!("{group}/{version}"),
+        _ => String::new(),
+    }
+}
+
+/// The kind of each collection in the namespace `default`, by discovery.
+fn kinds(subject: &Subject) -> BTreeMap<String, String> {
+    let mut roots = vec!["/api/v1".to_owned()];
+    let groups = subject.get("/apis", JSON).json();
+    for group in groups["groups"].as_array().into_iter().flatten() {
+        for version in group["versions"].as_array().into_iter().flatten() {
+            roots.push(format!(
+                "/apis/{}",
+                version["groupVersion"].as_str().unwrap_or_default()
+            ));
+        }
+    }
+    let mut kinds = BTreeMap::new();
+    for root in roots {
+        let resources = subject.get(&root, JSON).json();
+        for resource in resources["resources"].as_array().into_iter().flatten() {
+            let plural = resource["name"].as_str().unwrap_or_default();
+            let kind = resource["kind"].as_str().unwrap_or_default().to_owned();
+            if resource["namespaced"] == true {
+                kinds.insert(format!("{root}/namespaces/default/{plural}"), kind.clone());
+            }
+            kinds.insert(format!("{root}/{plural}"), kind);
+        }
+    }
+    kinds
+}
+
+/// Recorded patches of one type, and recorded changes of objects in its words.
+fn patches(content_type: &str, change: fn(&[(String, Value)]) -> Value) -> Vec<Draft> {
+    let mut drafts = Vec::new();
+    for case in cases() {
+        for step in case.steps {
+            let target = match step.part.as_str() {
+                "" => format!("{}/{NAME}", case.collection),
+                part => format!("{}/{NAME}/{part}", case.collection),
+            };
+            let full = match step.content_type.as_str() {
+                "json" => "application/json-patch+json".to_owned(),
+                "merge" => "application/merge-patch+json".to_owned(),
+                "strategic" => "application/strategic-merge-patch+json".to_owned(),
+                other => other.to_owned(),
+            };
+            match step.patch {
+                Some(patch) if full == content_type => {
+                    drafts.push(Draft::new("PATCH", &target, content_type, patch.to_string()));
+                }
+                _ if !step.put.is_empty() => {
+                    let patch = change(&step.put);
+                    drafts.push(Draft::new("PATCH", &target, content_type, patch.to_string()));
+                }
+                _ => {}
+            }
+        }
+    }
+    drafts
+}
+
+pub(super) fn json_patch(_: &Subject, _: &Bases) -> Vec<Draft> {
+    let mut drafts = patches("application/json-patch+json", |changes| {
+        let changes = changes.iter().map(|(path, value)| {
+            let path = format!("/{}", path.trim_start_matches('/'));
+            json!({"op": "add", "path": path, "value": value})
+        });
+        changes.collect()
+    });
+    let extra = [
+        json!([{"op": "move", "from": "/spec", "path": "/spec/a"}, {"op": "copy", "from": "/metadata", "path": "/status"}]),
+        json!([{"op": "copy", "from": "/metadata/labels", "path": "/metadata/annotations"}, {"op": "remove", "path": "/metadata/labels"}]),
+        json!([{"op": "test", "path": "", "value": 1}, {"op": "replace", "path": "", "value": []}]),
+        json!([{"op": "add", "path": "/spec/template/spec/containers/-", "value": {"name": "n", "image": "i"}}]),
+    ];
+    for patch in extra {
+        let target = format!("/apis/apps/v1/namespaces/default/deployments/{NAME}");
+        drafts.push(Draft::new(
+            "PATCH",
+            &target,
+            "application/json-patch+json",
+            patch.to_string(),
+        ));
+    }
+    drafts
+}
+
+/// Changes as an object of what changes; paths into lists are left out.
+fn as_object(changes: &[(String, Value)]) -> Value {
+    let mut patch = json!({});
+    for (path, value) in changes {
+        let mut node = &mut patch;
+        for key in path.trim_start_matches('/').split('/') {
+            if !node.is_object() {
+                *node = json!({});
+            }
+            node = &mut node[key];
+        }
+        *node = value.clone();
+    }
+    patch
+}
+
+pub(super) fn merge_patch(_: &Subject, _: &Bases) -> Vec<Draft> {
+    patches("application/merge-patch+json", as_object)
+}
+
+pub(super) fn strategic_merge_patch(_: &Subject, _: &Bases) -> Vec<Draft> {
+    let mut drafts = patches("application/strategic-merge-patch+json", as_object);
+    let extra = [
+        json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "j", "$patch": "merge"}], "$setElementOrder/containers": [{"name": "c"}], "volumes": [{"$patch": "replace"}, {"name": "w", "emptyDir": {}, "$retainKeys": ["name", "emptyDir"]}]}}}}),
+        json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["a.io/b"], "$setElementOrder/finalizers": ["a.io/b"], "finalizers": ["a.io/b"]}}),
+    ];
+    for patch in extra {
+        let target = format!("/apis/apps/v1/namespaces/default/deployments/{NAME}");
+        drafts.push(Draft::new(
+            "PATCH",
+            &target,
+            "application/strategic-merge-patch+json",
+            patch.to_string(),
+        ));
+    }
+    drafts
+}
+
+/// Server-side applies: of the whole object, and of one that is there.
+pub(super) fn apply(subject: &Subject, _: &Bases) -> Vec<Draft> {
+    let kinds = kinds(subject);
+    let mut drafts = Vec::new();
+    for (collection, mut object) in posts() {
+        object["apiVersion"] = version_of(&collection).into();
+        object["kind"] = kinds.get(&collection).cloned().unwrap_or_default().into();
+        let body = serde_yaml_ng::to_string(&object).unwrap_or_default();
+        let target = format!("{collection}/{NAME}?fieldManager=fuzz&force=true");
+        drafts.push(Draft::new("PATCH", &target, "application/apply-patch+yaml", body));
+    }
+    drafts
+}
+
+/// Updates with managed fields: what the server itself wrote.
+pub(super) fn managed_fields(subject: &Subject, bases: &Bases) -> Vec<Draft> {
+    let mut drafts = Vec::new();
+    for (collection, object) in bases {
+        let dry = format!("{collection}?dryRun=All&fieldManager=someone");
+        let mut created = subject.send("POST", &dry, &[], object.to_string().into()).json();
+        let Some(metadata) = created["metadata"].as_object_mut() else {
+            continue;
+        };
+        for field in ["uid", "resourceVersion", "creationTimestamp"] {
+            metadata.remove(field);
+        }
+        if !metadata.contains_key("managedFields") {
+            continue;
+        }
+        let fields = metadata["managedFields"].clone();
+        let target = format!("{collection}/{NAME}");
+        drafts.push(Draft::new("PUT", &target, JSON, created.to_string()));
+        let patch = json!({"metadata": {"managedFields": fields}});
+        drafts.push(Draft::new(
+            "PATCH",
+            &target,
+            "application/merge-patch+json",
+            patch.to_string(),
+        ));
+        drafts.push(Draft::new("POST", collection, JSON, created.to_string()));
+    }
+    drafts
+}
+
+/// Definitions of the conformance suite's scenarios, each with objects of its kind.
+pub(super) fn definitions() -> Vec<(Value, Value)> {
+    let folder = repository().join("conformance/scenarios");
+    let entries = fs::read_dir(folder).expect("it is in the repository");
+    let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    files.sort();
+    let mut pairs = Vec::new();
+    for file in files {
+        let text = fs::read_to_string(file).unwrap_or_default();
+        let text = text
+            .replace("{{group}}", "fuzz.example.com")
+            .replace("{{ns}}", "default");
+        let scenario: Value = serde_yaml_ng::from_str(&text).unwrap_or_default();
+        let (mut definitions, mut objects) = (Vec::new(), Vec::new());
+        collect(&scenario, &mut definitions, &mut objects);
+        for definition in definitions {
+            let kind = &definition["spec"]["names"]["kind"];
+            let of_it: Vec<&Value> = objects
+                .iter()
+                .filter(|object| object["kind"] == *kind)
+                .take(12)
+                .collect();
+            if of_it.is_empty() {
+                let object = json!({"kind": kind, "spec": {"a": 1}});
+                pairs.push((definition.clone(), object));
+            }
+            pairs.extend(
+                of_it
+                    .into_iter()
+                    .map(|object| (definition.clone(), object.clone())),
+            );
+        }
+    }
+    pairs
+}
+
+fn collect(value: &Value, definitions: &mut Vec<Value>, objects: &mut Vec<Value>) {
+    match value {
+        Value::Object(fields) => {
+            if value["spec"]["versions"].is_array() && value["spec"]["names"].is_object() {
+                definitions.push(value.clone());
+                return;
+            }
+            if value["kind"].is_string() && value["metadata"].is_object() {
+                objects.push(value.clone());
+            }
+            fields
+                .values()
+                .for_each(|value| collect(value, definitions, objects));
+        }
+        Value::Array(items) => items
+            .iter()
+            .for_each(|value| collect(value, definitions, objects)),
+        _ => {}
+    }
+}

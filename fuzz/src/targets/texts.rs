@@ -1,0 +1,306 @@
+//! Short texts with a grammar of their own: field paths, flags and annotations of operators. The first line of an input says
+//! which one it is.
+
+use std::{fmt, str::FromStr};
+
+use fastrand::Rng;
+use http::Method;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use serde::{Serialize, de::DeserializeOwned};
+use windlass_cache::{FieldPath, Fields, ObjectKey};
+use windlass_podwatch::{KindRef, sinks::SinkSpec};
+use windlass_reboot::{RebootPolicySpec, Span, state, window::Windows};
+use windlass_rights::{Access, Rule};
+
+use super::digest;
+use crate::{
+    engine::{Outcome, Target},
+    laws::{Law, Meter, Violation},
+    mutate::{bytes, words},
+};
+
+/// Reads a text: what it was refused with, or nothing. An `Err` is accepted text that does not read again.
+type Reader = fn(&str) -> Result<Option<String>, String>;
+
+const FIELD_PATHS: &[(&str, Reader, &[&str])] = &[
+    (
+        "path",
+        round_trip::<FieldPath>,
+        &[
+            "spec.nodeName",
+            "metadata.labels['app.kubernetes.io/name']",
+            ".a.b",
+            "['a']['b']",
+            "a['b'].c",
+            "a..b",
+            "a[0]",
+            "['']",
+        ],
+    ),
+    (
+        "fields",
+        |text| Ok(text.parse::<Fields>().err().map(|error| error.to_string())),
+        &["spec.a=1,metadata.name!=x", "a==b", "a['x,y']=z", "=", "a"],
+    ),
+    (
+        "access",
+        |text| {
+            let (path, query) = text.split_once('?').unwrap_or((text, ""));
+            for method in [Method::GET, Method::DELETE, Method::POST] {
+                let access = Access::of(&method, path, Some(query));
+                let _ = access.to_string();
+            }
+            Ok(None)
+        },
+        &[
+            "/api/v1/namespaces/a/pods/b/log?x=y",
+            "/apis/apps/v1/deployments?watch=true&fieldSelector=metadata.name%3Dx",
+            "/api/v1/watch/pods",
+            "//a//b",
+            "/api/v1/namespaces/a%2Fb/pods/%ff",
+            "/healthz",
+            "/api/v1/proxy/nodes/a/b",
+        ],
+    ),
+];
+
+const OPERATORS: &[(&str, Reader, &[&str])] = &[
+    (
+        "span",
+        round_trip::<Span>,
+        &[
+            "1h30m",
+            "90s",
+            "0s",
+            "500ms",
+            "7d",
+            "1.5h",
+            "-1s",
+            "106751d",
+            "99999999999h",
+        ],
+    ),
+    (
+        "kind",
+        round_trip::<KindRef>,
+        &["pods", "deployments.apps", "deployments.v1.apps", "a..b", "Ä"],
+    ),
+    (
+        "sink",
+        |text| Ok(text.parse::<SinkSpec>().err().map(|error| error.to_string())),
+        &[
+            "stdout",
+            "file:/tmp/x",
+            "audit=file:/tmp/x?retry=5s",
+            "https://example.com/hook?secret=a",
+            "hook=http://127.0.0.1:1/x?queue=10&timeout=1s",
+            "=",
+            "stdout?x=y",
+        ],
+    ),
+    (
+        "quantity",
+        quantity,
+        &[
+            "1",
+            "100m",
+            "1Ki",
+            "1.5Gi",
+            "1e3",
+            "-5",
+            "999999999999999999999Ei",
+            "0.000000001n",
+            "1E",
+            "+.5",
+        ],
+    ),
+    (
+        "policy",
+        policy,
+        &[
+            r#"{"windows":[{"days":["Mon"],"start":"22:00","end":"04:00","timeZone":"Europe/Berlin"}],"exclusions":[{"from":"2026-12-24","to":"2026-12-26"}]}"#,
+            r#"{"windows":[{"start":"00:00","end":"24:00"}],"maxUnavailable":"25%"}"#,
+            r#"{"windows":[{"days":[],"start":"25:00","end":"x","timeZone":"Nowhere"}]}"#,
+            r#"{"windows":[{"start":"02:30","end":"02:30","timeZone":"America/New_York"}],"exclusions":[{"from":"-9999-01-01","to":"9999-12-31"}]}"#,
+        ],
+    ),
+    (
+        "state",
+        json_round_trip::<state::State>,
+        &[
+            r#"{"phase":"Draining","policy":"p","epoch":7,"attempt":2,"since":"2026-01-02T03:04:05Z","cordoned":true,"mood":{"good":[1]}}"#,
+        ],
+    ),
+    (
+        "progress",
+        json_round_trip::<state::Progress>,
+        &[r#"{"epoch":7,"attempt":1,"at":"2026-01-02T03:04:05Z","proved":"b","x":[{}]}"#],
+    ),
+    (
+        "rule",
+        |text| match serde_json::from_str::<Rule>(text) {
+            Ok(rule) => {
+                let access = Access::resource("get", "apps", "deployments");
+                let _ = (rule.allows(&access), rule.shown());
+                json_round_trip::<Rule>(text)
+            }
+            Err(error) => Ok(Some(error.to_string())),
+        },
+        &[
+            r#"{"apiGroups":["","apps"],"resources":["pods","pods/log"],"verbs":["get","*"],"resourceNames":["a"]}"#,
+            r#"{"nonResourceURLs":["/healthz","/api/*"],"verbs":["get"]}"#,
+            r#"{"verbs":null}"#,
+        ],
+    ),
+    (
+        "key",
+        |text| {
+            let key = match text.split_once('/') {
+                Some((namespace, name)) => ObjectKey::namespaced(namespace, name),
+                None => ObjectKey::cluster(text),
+            };
+            let _ = key.to_string();
+            Ok(None)
+        },
+        &["shop/web", "node", "/", ""],
+    ),
+];
+
+fn round_trip<T: FromStr<Err: fmt::Display> + fmt::Display + PartialEq>(
+    text: &str,
+) -> Result<Option<String>, String> {
+    let value: T = match text.parse() {
+        Ok(value) => value,
+        Err(error) => return Ok(Some(error.to_string())),
+    };
+    let written = value.to_string();
+    match written.parse::<T>() {
+        Ok(again) if again == value => Ok(None),
+        Ok(_) => Err(format!(
+            "{text:?} is written as {written:?}, which reads as something else"
+        )),
+        Err(error) => Err(format!("{text:?} is written as {written:?}: {error}")),
+    }
+}
+
+fn json_round_trip<T: DeserializeOwned + Serialize + PartialEq>(
+    text: &str,
+) -> Result<Option<String>, String> {
+    let value: T = match serde_json::from_str(text) {
+        Ok(value) => value,
+        Err(error) => return Ok(Some(error.to_string())),
+    };
+    let written = serde_json::to_string(&value).map_err(|error| error.to_string())?;
+    match serde_json::from_str::<T>(&written) {
+        Ok(again) if again == value => Ok(None),
+        Ok(_) => Err(format!(
+            "{text} is written as {written}, which reads as something else"
+        )),
+        Err(error) => Err(format!("{text} is written as {written}: {error}")),
+    }
+}
+
+fn quantity(text: &str) -> Result<Option<String>, String> {
+    let one = [Quantity(text.to_owned())];
+    match windlass_runtime::quantity::sum(&one) {
+        Err(error) => Ok(Some(error.to_string())),
+        Ok(sum) => match windlass_runtime::quantity::sum([&sum]) {
+            Ok(again) if again == sum => Ok(None),
+            Ok(again) => Err(format!("{text:?} sums up to {sum:?}, and that to {again:?}")),
+            Err(error) => Err(format!("{text:?} sums up to {sum:?}: {error}")),
+        },
+    }
+}
+
+/// A policy's windows, asked around one instant.
+fn policy(text: &str) -> Result<Option<String>, String> {
+    let spec: RebootPolicySpec = match serde_json::from_str(text) {
+        Ok(spec) => spec,
+        Err(error) => return Ok(Some(error.to_string())),
+    };
+    let windows = match Windows::parse(&spec.windows, &spec.exclusions) {
+        Ok(windows) => windows,
+        Err(error) => return Ok(Some(error.to_string())),
+    };
+    let now = "2026-03-29T01:30:00Z"
+        .parse::<jiff::Timestamp>()
+        .map_err(|error| error.to_string())?;
+    for instant in [
+        now,
+        jiff::Timestamp::UNIX_EPOCH,
+        jiff::Timestamp::MAX,
+        jiff::Timestamp::MIN,
+    ] {
+        let _ = (windows.open_since(instant), windows.closes_after(instant));
+        if let Some(next) = windows.next_opening(instant)
+            && !windows.open_at(next)
+        {
+            return Err(format!(
+                "the next opening after {instant} is {next}, when it is not open"
+            ));
+        }
+    }
+    Ok(None)
+}
+
+pub(super) struct Texts(&'static [(&'static str, Reader, &'static [&'static str])]);
+
+impl Texts {
+    pub(super) fn field_paths() -> Self {
+        Self(FIELD_PATHS)
+    }
+
+    pub(super) fn operators() -> Self {
+        Self(OPERATORS)
+    }
+}
+
+impl Target for Texts {
+    fn seeds(&mut self) -> Vec<Vec<u8>> {
+        let readers = self.0.iter();
+        readers
+            .flat_map(|(name, _, texts)| {
+                texts
+                    .iter()
+                    .map(move |text| format!("{name}\n{text}").into_bytes())
+            })
+            .collect()
+    }
+
+    fn mutate(&self, input: &[u8], donor: &[u8], rng: &mut Rng) -> Vec<u8> {
+        let cut = |bytes: &[u8]| {
+            bytes
+                .iter()
+                .position(|byte| *byte == b'\n')
+                .map_or(0, |place| place + 1)
+        };
+        let (name, text) = input.split_at(cut(input));
+        let donor = &donor[cut(donor)..];
+        let text = if rng.u8(..6) == 0 {
+            words::text(rng).into_bytes()
+        } else {
+            bytes::mutate(text, donor, rng)
+        };
+        [name, &text].concat()
+    }
+
+    fn run(&mut self, input: &[u8]) -> Result<Outcome, Violation> {
+        let text = String::from_utf8_lossy(input);
+        let (name, text) = text.split_once('\n').unwrap_or_default();
+        let Some((_, read, _)) = self.0.iter().find(|(known, ..)| *known == name) else {
+            return Ok(Outcome::default());
+        };
+        let meter = Meter::start();
+        let refused = read(text);
+        let allocated = meter.check(input.len())?;
+        let refused = refused.map_err(|detail| Law::ReadableAgain.broken(detail))?;
+        Ok(Outcome {
+            accepted: refused.is_none(),
+            answer: format!(
+                "{name} {}",
+                refused.as_deref().map_or_else(|| digest(text), digest)
+            ),
+            allocated,
+        })
+    }
+}
