@@ -13,12 +13,15 @@ use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    laws::{self, Law, MAX_DEPTH, Violation},
+    laws::{self, Law, Violation},
     mutate,
 };
 
 /// The largest input that is generated. The server's own limit is 3 MiB; growth shows long before that.
 const MAX_INPUT: usize = 64 * 1024;
+
+/// How deep a value is made to nest: a little deeper than kube-apiserver takes it.
+const DEEPEST: usize = 10_500;
 
 /// How many inputs are kept in memory for mutation.
 const MAX_POPULATION: usize = 8_192;
@@ -189,7 +192,7 @@ pub fn files(folder: &Path) -> io::Result<Vec<(PathBuf, Vec<u8>)>> {
         .collect()
 }
 
-/// An input that is known, or made from what is known. `None` if what came of it is too large or too deep.
+/// An input that is known, or made from what is known. `None` if what came of it is too large.
 fn next(target: &dyn Target, population: &[Vec<u8>], known: usize, rng: &mut Rng) -> Option<Vec<u8>> {
     // Inputs that were found come as often as those that were there, however few they are.
     let pick = |rng: &mut Rng| {
@@ -207,7 +210,10 @@ fn next(target: &dyn Target, population: &[Vec<u8>], known: usize, rng: &mut Rng
             input = target.mutate(&input, donor, rng);
         }
     }
-    (input.len() <= MAX_INPUT && mutate::depth(&input) <= MAX_DEPTH).then_some(input)
+    if rng.u8(..32) == 0 {
+        input = mutate::bytes::deepen(&input, DEEPEST, rng);
+    }
+    (input.len() <= MAX_INPUT).then_some(input)
 }
 
 struct Run<'a> {

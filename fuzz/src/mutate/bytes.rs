@@ -42,6 +42,29 @@ pub(crate) fn mutate(input: &[u8], donor: &[u8], rng: &mut Rng) -> Vec<u8> {
     bytes
 }
 
+/// Replaces a plain value of JSON or flow YAML by one that nests up to `levels` deep, around every limit that there is. The rest of
+/// the text stays as it is, so that what is read is often an object of its kind.
+pub(crate) fn deepen(input: &[u8], levels: usize, rng: &mut Rng) -> Vec<u8> {
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b' ' | b'.' | b'-');
+    let values: Vec<(usize, usize)> = (1..input.len())
+        .filter(|place| input[place - 1] == b':')
+        .map(|place| {
+            (
+                place,
+                input[place..].iter().take_while(|byte| is_plain(byte)).count(),
+            )
+        })
+        .filter(|(_, length)| *length > 0)
+        .collect();
+    let Some((place, length)) = rng.choice(values) else {
+        return input.to_vec();
+    };
+    let levels = rng.usize(..levels);
+    let (open, close) = if rng.bool() { ("[", "]") } else { ("{\"a\":", "}") };
+    let nested = format!("{}1{}", open.repeat(levels), close.repeat(levels));
+    [&input[..place], nested.as_bytes(), &input[place + length..]].concat()
+}
+
 /// A few bytes somewhere.
 fn range(length: usize, rng: &mut Rng) -> (usize, usize) {
     let from = rng.usize(..=length);
