@@ -3,7 +3,7 @@
 
 mod quick;
 
-use std::fmt;
+use std::{collections::HashSet, fmt};
 
 use serde::{
     Deserialize,
@@ -12,6 +12,42 @@ use serde::{
 use serde_json::{Map, Number, Value, map::Entry};
 
 use crate::{depth, trail::Trail};
+
+/// The paths of fields that should not be there: how many of them are named, as in the real server, and how long they may
+/// be together.
+const NOTED: usize = 100;
+const NOTED_BYTES: usize = 64 * 1024;
+
+/// The paths of fields that should not be there, each once, up to a limit.
+#[derive(Debug, Default)]
+pub(crate) struct Noted {
+    paths: Vec<String>,
+    seen: HashSet<String>,
+    length: usize,
+}
+
+impl Noted {
+    /// Takes note of a path. It is not written out if there is no room for it.
+    pub(crate) fn note(&mut self, path: &Trail<'_>) {
+        if self.paths.len() >= NOTED || self.length >= NOTED_BYTES {
+            return;
+        }
+        let path = path.to_string();
+        if self.seen.insert(path.clone()) {
+            self.length += path.len();
+            self.paths.push(path);
+        }
+    }
+
+    pub(crate) fn into_paths(self) -> Vec<String> {
+        self.paths
+    }
+}
+
+/// The first of the problems with fields, as many as the real server names.
+pub(crate) fn first_problems(problems: impl Iterator<Item = String>) -> Vec<String> {
+    problems.take(NOTED).collect()
+}
 
 /// A document, and the paths of the fields that it holds more than once; or Go's words on why it is none.
 pub(crate) fn read(bytes: &[u8]) -> Result<(Value, Vec<String>), String> {
@@ -70,14 +106,14 @@ fn read_all<'de, R: serde_json::de::Read<'de>>(
     mut reader: serde_json::Deserializer<R>,
 ) -> serde_json::Result<(Value, Vec<String>)> {
     reader.disable_recursion_limit();
-    let mut duplicates = Vec::new();
+    let mut duplicates = Noted::default();
     let tree = Tree {
         place: &Trail::Root,
         duplicates: &mut duplicates,
     };
     let value = tree.deserialize(&mut reader)?;
     reader.end()?;
-    Ok((value, duplicates))
+    Ok((value, duplicates.into_paths()))
 }
 
 /// What Go says of the first byte that does not fit.
@@ -147,7 +183,7 @@ fn broken_literal(bytes: &[u8], near: usize) -> Option<String> {
 /// Builds a tree, and notes what it meets twice.
 struct Tree<'a> {
     place: &'a Trail<'a>,
-    duplicates: &'a mut Vec<String>,
+    duplicates: &'a mut Noted,
 }
 
 impl Tree<'_> {
@@ -217,6 +253,8 @@ impl<'de> Visitor<'de> for Tree<'_> {
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut access: A) -> Result<Value, A::Error> {
         let mut fields = Map::new();
+        // Each is named once, however often it is there: paths can be long.
+        let mut repeated = HashSet::new();
         while let Some(key) = access.next_key::<String>()? {
             let place = self.place;
             match fields.entry(key) {
@@ -227,9 +265,8 @@ impl<'de> Visitor<'de> for Tree<'_> {
                 }
                 Entry::Occupied(mut taken) => {
                     let field = Trail::Field(place, taken.key());
-                    let path = field.to_string();
-                    if !self.duplicates.contains(&path) {
-                        self.duplicates.push(path);
+                    if repeated.insert(taken.key().clone()) {
+                        self.duplicates.note(&field);
                     }
                     let value = access.next_value_seed(self.inner(&field))?;
                     taken.insert(value);

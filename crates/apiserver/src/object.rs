@@ -207,6 +207,8 @@ impl Object {
         let length = digits.len();
         self.set_meta("resourceVersion", digits);
         let (mut head, mut revision, mut account) = (0, 0..0, 0..0);
+        let mut labels: Box<[_]> = self.labels().map(|(k, v)| (k.into(), v.into())).collect();
+        labels.sort_unstable();
         let json = scratch::written(|json| {
             (head, revision, account) = self.write(json, length);
         });
@@ -217,7 +219,7 @@ impl Object {
             revision,
             account,
             deleting: self.is_deleting(),
-            labels: self.labels().map(|(k, v)| (k.into(), v.into())).collect(),
+            labels,
             fields: selectable.iter().map(|path| self.text_at(path).into()).collect(),
         }
     }
@@ -316,6 +318,7 @@ pub struct Encoded {
     /// Where `managedFields` are, from the comma before them; last in the metadata.
     account: Range<usize>,
     deleting: bool,
+    /// In the order of their names.
     labels: Box<[(Box<str>, Box<str>)]>,
     /// The values of the resource's selectable fields, in the resource's order.
     fields: Box<[Box<str>]>,
@@ -341,10 +344,8 @@ impl Encoded {
     }
 
     pub(crate) fn label(&self, key: &str) -> Option<&str> {
-        self.labels
-            .iter()
-            .find(|(name, _)| **name == *key)
-            .map(|(_, value)| &**value)
+        let place = self.labels.binary_search_by(|(name, _)| (**name).cmp(key)).ok()?;
+        Some(&self.labels[place].1)
     }
 
     pub(crate) fn field(&self, index: usize) -> &str {

@@ -1,9 +1,16 @@
 //! What the server answers when it does not do what was asked: `Status` objects, with the real server's texts.
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value, json};
 use windlass_rights::{Access, Object};
 
 use crate::{fields::Conflicts, registry::Resource, schema::FieldError};
+
+/// How many causes a refusal lists, and of how many bytes together (the last one may exceed them). The real server has no
+/// such limit: a list of empty strings in a body comes back as a hundred times as many bytes.
+const CAUSES: usize = 1_000;
+const CAUSE_BYTES: usize = 256 * 1024;
 
 /// A refusal: an HTTP status with a `Status` object as its body.
 #[derive(Clone, Debug, PartialEq)]
@@ -213,11 +220,20 @@ impl Status {
         } else {
             format!("{kind}.{group}")
         };
-        let mut texts: Vec<String> = Vec::with_capacity(errors.len());
-        for text in errors.iter().map(|e| format!("{}: {}", e.field, e.message())) {
-            if !texts.contains(&text) {
+        let (mut texts, mut seen) = (Vec::new(), HashSet::new());
+        let (mut causes, mut length) = (Vec::new(), 0);
+        for error in errors {
+            if causes.len() >= CAUSES || length >= CAUSE_BYTES {
+                texts.push(format!("and {} more errors", errors.len() - causes.len()));
+                break;
+            }
+            let message = error.message();
+            let text = format!("{}: {message}", error.field);
+            length += text.len();
+            if seen.insert(text.clone()) {
                 texts.push(text);
             }
+            causes.push(json!({"reason": error.reason(), "message": message, "field": error.field}));
         }
         let said = if texts.len() == 1 {
             texts[0].clone()
@@ -239,8 +255,7 @@ impl Status {
         if !kind.is_empty() {
             details.insert("kind".into(), kind.into());
         }
-        let cause = |e: &FieldError| json!({"reason": e.reason(), "message": e.message(), "field": e.field});
-        status.with_causes(errors.iter().map(cause).collect())
+        status.with_causes(causes)
     }
 
     /// A patch that does not apply: the real server says no more than this.

@@ -1,7 +1,7 @@
 //! What the real server remarks on and takes nevertheless, in `Warning` headers.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, HashMap, HashSet},
     fmt::{self, Display},
 };
 
@@ -24,6 +24,48 @@ const OLD_NODE_LABELS: [(&str, &str, &str); 4] = [
         "topology.kubernetes.io/zone",
     ),
 ];
+
+/// How many characters all `Warning` headers of an answer have at most, and each of them where that is not enough: what
+/// the real server has.
+const ALL: usize = 4 * 1024;
+const EACH: usize = 256;
+
+/// What of the remarks an answer has room for: each once. If they are too long together, each is cut short, and there are
+/// no more after the one that exceeds the limit all the same.
+pub(crate) fn fitting(remarks: &[String]) -> Vec<&str> {
+    let short = |remark: &'_ str| {
+        remark
+            .char_indices()
+            .nth(EACH)
+            .map_or(remark.len(), |(end, _)| end)
+    };
+    let (mut seen, mut whole, mut fitting) = (HashSet::new(), Vec::new(), Vec::new());
+    let (mut length, mut cutting) = (0, false);
+    for remark in remarks
+        .iter()
+        .map(String::as_str)
+        .filter(|remark| !remark.is_empty())
+    {
+        if cutting && length >= ALL {
+            break;
+        }
+        if !seen.insert(remark) {
+            continue;
+        }
+        whole.push(remark);
+        let shown = if cutting { &remark[..short(remark)] } else { remark };
+        let characters = shown.chars().count();
+        if cutting || length + characters <= ALL {
+            length += characters;
+            fitting.push(shown);
+            continue;
+        }
+        cutting = true;
+        fitting = whole.iter().map(|remark| &remark[..short(remark)]).collect();
+        length = fitting.iter().map(|remark| remark.chars().count()).sum();
+    }
+    fitting
+}
 
 /// The remarks on an object that was taken: on a new one, or on one that took the place of another.
 pub(crate) fn about(resource: &Resource, object: &Object, old: Option<&Object>) -> Vec<String> {
@@ -141,15 +183,14 @@ fn about_pod(spec: &Value, path: &dyn Display, remarks: &mut Vec<String>) {
         }
     }
     about_selectors(spec, path, remarks);
-    let mut addresses: Vec<&Value> = Vec::new();
+    let mut addresses = HashSet::new();
     for (index, alias) in list(&spec["hostAliases"]).iter().enumerate() {
-        if addresses.contains(&&alias["ip"]) {
+        if !addresses.insert(&alias["ip"]) {
             remarks.push(format!(
                 "{path}.hostAliases[{index}].ip: duplicate ip {}",
                 alias["ip"]
             ));
         }
-        addresses.push(&alias["ip"]);
     }
     for (index, volume) in list(&spec["volumes"]).iter().enumerate() {
         let path = format_args!("{path}.volumes[{index}]");
@@ -173,19 +214,18 @@ fn about_pod(spec: &Value, path: &dyn Display, remarks: &mut Vec<String>) {
             remarks,
         );
     }
-    let mut names: Vec<&str> = Vec::new();
+    let mut names = HashSet::new();
     for (index, secret) in list(&spec["imagePullSecrets"]).iter().enumerate() {
         let name = secret["name"].as_str().unwrap_or_default();
         if name.is_empty() {
             remarks.push(format!(
                 "{path}.imagePullSecrets[{index}].name: invalid empty name {name:?}"
             ));
-        } else if names.contains(&name) {
+        } else if !names.insert(name) {
             remarks.push(format!(
                 "{path}.imagePullSecrets[{index}].name: duplicate name {name:?}"
             ));
         }
-        names.push(name);
     }
     for kind in ["initContainers", "containers"] {
         for (index, container) in list(&spec[kind]).iter().enumerate() {
@@ -235,8 +275,8 @@ fn about_container(container: &Value, path: &dyn Display, remarks: &mut Vec<Stri
         }
     }
     about_variables(list(variables), path, remarks);
-    let ports = list(ports);
-    for (index, port) in ports.iter().enumerate() {
+    let mut seen = HashMap::new();
+    for (index, port) in list(ports).iter().enumerate() {
         let text = |key: &str| port[key].as_str().unwrap_or_default();
         if !text("hostIP").is_empty() && port["hostPort"].as_i64().unwrap_or(0) == 0 {
             remarks.push(format!(
@@ -247,12 +287,9 @@ fn about_container(container: &Value, path: &dyn Display, remarks: &mut Vec<Stri
                 text("hostIP")
             ));
         }
-        let same = |other: &Value| {
-            ["containerPort", "protocol", "hostIP", "hostPort"]
-                .iter()
-                .all(|key| other[*key] == port[*key])
-        };
-        if let Some(first) = ports[..index].iter().position(same) {
+        let same = ["containerPort", "protocol", "hostIP", "hostPort"].map(|key| &port[key]);
+        let first = *seen.entry(same).or_insert(index);
+        if first < index {
             remarks.push(format!(
                 "{path}.ports[{index}]: duplicate port definition with {path}.ports[{first}]"
             ));
@@ -367,4 +404,30 @@ fn about_bytes(amount: &Value, field: impl Display, remarks: &mut Vec<String>) {
 
 fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The cases of the real server's `warning_test.go`, and its limits.
+    #[test]
+    fn remarks_are_told_once_and_cut_short_together() {
+        let fit = |remarks: &[&str]| -> Vec<String> {
+            let remarks: Vec<_> = remarks.iter().map(|remark| (*remark).to_owned()).collect();
+            fitting(&remarks).into_iter().map(str::to_owned).collect()
+        };
+        assert_eq!(fit(&["a", "b", "a", ""]), ["a", "b"]);
+        // They fit exactly.
+        let (long, longer) = ("x".repeat(ALL), "x".repeat(ALL + 1));
+        assert_eq!(fit(&[&long]), [long.as_str()]);
+        assert_eq!(fit(&[&long, "b"]), ["x".repeat(EACH), "b".to_owned()]);
+        assert_eq!(fit(&[&longer]), ["x".repeat(EACH)]);
+        // Characters count, not bytes.
+        assert_eq!(fit(&[&"é".repeat(ALL), "b"]), ["é".repeat(EACH), "b".to_owned()]);
+        let many: Vec<_> = (0..10_000).map(|index| format!("{index:0300}")).collect();
+        let fitting = fitting(&many);
+        assert_eq!(fitting.len(), ALL / EACH);
+        assert!(fitting.iter().all(|remark| remark.len() == EACH));
+    }
 }

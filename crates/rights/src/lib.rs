@@ -30,6 +30,7 @@
 //! The crate knows nothing of users' proofs, of bindings or of any server.
 
 mod access;
+mod coverage;
 mod field_selector;
 mod query;
 mod recorder;
@@ -38,6 +39,7 @@ mod rule;
 mod uses;
 
 pub use access::{Access, Object};
+pub use coverage::{Limits, Missing};
 pub use field_selector::FieldTerm;
 pub use query::{InvalidNumber, Query};
 pub use recorder::{Recorder, RecorderLayer, RecorderService};

@@ -185,7 +185,8 @@ fn url_covers(rule: &str, path: &str) -> bool {
     rule == path || rule.ends_with('*') && path.starts_with(rule.trim_end_matches('*'))
 }
 
-/// What `wanted` allows and `held` does not, as [atoms](Rule::atoms).
+/// What `wanted` allows and `held` does not, as [atoms](Rule::atoms). It multiplies rules out, which is for those that one
+/// wrote oneself; for others there is [`Missing::find`](crate::Missing::find).
 pub fn missing(held: &[Rule], wanted: &[Rule]) -> Vec<Rule> {
     wanted
         .iter()

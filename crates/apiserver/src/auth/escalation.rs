@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use windlass_rights::{Access, Rule, compact, missing};
+use windlass_rights::{Access, Limits, Missing, Rule, compact};
 
 use super::{Caller, policy::together};
 use crate::{object::Object, registry::Resource, status::Status, verbs::Api};
@@ -97,12 +97,15 @@ impl Api {
         let policy = self.guard.policy.as_ref().expect("looked at before");
         let user = &caller.user;
         let (held, unresolved) = policy.rules_of(&*self.storage, user, caller.access.namespace());
-        let lacking = missing(&held, wanted);
-        if lacking.is_empty() {
+        let lacking = Missing::find(&held, wanted, Limits::default());
+        if lacking.is_nothing() {
             return Ok(());
         }
-        let shown: BTreeSet<_> = compact(lacking).iter().map(Rule::shown).collect();
-        let shown: Vec<_> = shown.into_iter().collect();
+        let shown: BTreeSet<_> = compact(lacking.rights).iter().map(Rule::shown).collect();
+        let mut shown: Vec<_> = shown.into_iter().collect();
+        if lacking.more {
+            shown.push("and more".to_owned());
+        }
         let groups: Vec<_> = user.groups.iter().map(|group| format!("{group:?}")).collect();
         let unresolved = match &unresolved[..] {
             [] => String::new(),

@@ -1,5 +1,7 @@
 //! What becomes of a definition's objects on their way in: what their schema drops, fills in and refuses.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::embedded::{Malformed, check_embedded, coerce_embedded, metadata_of};
@@ -207,10 +209,8 @@ fn dotted(pointer: &str) -> String {
 
 /// What a client is told about finalizers that it adds.
 pub(crate) fn finalizer_warnings(object: &Object, old: Option<&Object>) -> Vec<String> {
-    let mut added: Vec<_> = object
-        .finalizers()
-        .filter(|name| old.is_none_or(|old| old.finalizers().all(|known| known != *name)))
-        .collect();
+    let known: HashSet<_> = old.into_iter().flat_map(Object::finalizers).collect();
+    let mut added: Vec<_> = object.finalizers().filter(|name| !known.contains(name)).collect();
     added.sort_unstable();
     added.dedup();
     let mut warnings = Vec::new();

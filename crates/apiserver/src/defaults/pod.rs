@@ -59,7 +59,7 @@ const VOLUME: [Rule; 9] = [
 ];
 
 /// The sources that pods and persistent volumes share.
-const SOURCE: [Rule; 12] = [
+const SOURCE: [Rule; 11] = [
     ("hostPath.type", Text("")),
     ("iscsi.iscsiInterface", Text("default")),
     ("rbd.pool", Text("rbd")),
@@ -71,7 +71,6 @@ const SOURCE: [Rule; 12] = [
     ("azureDisk.readOnly", super::Plain::Flag(false)),
     ("scaleIO.storageMode", Text("ThinProvisioned")),
     ("scaleIO.fsType", Text("xfs")),
-    ("scaleIO.readOnly", super::Plain::Flag(false)),
 ];
 
 /// A template's pod; its metadata has no time of its own.

@@ -9,7 +9,7 @@
 //!              └─ compare ──► conflicts: what others own and this would change
 //! ```
 
-use std::{borrow::Cow, sync::LazyLock};
+use std::{borrow::Cow, collections::BTreeMap, sync::LazyLock};
 
 use serde_json::Value;
 
@@ -404,15 +404,13 @@ impl<'a, V: Versions> Writer<'a, V> {
         let named = with_named(Some(shape), last);
         let mut pruned = remove(shape, at_last.clone(), &named);
         // First at the version that it was pruned at: conversions may need what was taken out.
-        let mut versions: Vec<&str> = managed.0.iter().map(|entry| &*entry.version).collect();
-        versions.sort_unstable_by_key(|other| (*other != version, *other));
-        versions.dedup();
-        for owned_at in versions {
-            let owned = managed
-                .0
-                .iter()
-                .filter(|entry| entry.version == owned_at)
-                .fold(Set::default(), |all, entry| all.union(entry.fields.clone()));
+        let mut versions: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for entry in &managed.0 {
+            let place = (entry.version != version, &*entry.version);
+            versions.entry(place).or_default().push(entry.fields.clone());
+        }
+        for ((_, owned_at), owned) in versions {
+            let owned = Set::union_all(owned);
             pruned = self.add_back(&merged, pruned, owned_at, &owned);
         }
         let Some(pruned) = self.at(&pruned, version) else {
@@ -450,6 +448,9 @@ impl<'a, V: Versions> Writer<'a, V> {
     }
 }
 
+/// How many bytes the paths in a refusal have together. The real server has no such limit.
+const CONFLICT_BYTES: usize = 64 * 1024;
+
 /// What becomes of an apply that changes what others own.
 pub(crate) enum OnConflict<'a> {
     /// It takes it.
@@ -476,8 +477,12 @@ impl OnConflict<'_> {
             }
         }
         taken.sort_by_cached_key(|(manager, _)| manager.text());
-        let named = |(manager, fields): (Manager<'_>, Set<'_>)| (manager.shown(), fields.paths());
-        Err(Conflicts(taken.into_iter().map(named).collect()))
+        // As many as a refusal has room for.
+        let mut room = CONFLICT_BYTES;
+        let named = |(manager, fields): (Manager<'_>, Set<'_>)| (manager.shown(), fields.paths(&mut room));
+        let mut conflicts: Vec<_> = taken.into_iter().map(named).collect();
+        conflicts.retain(|(_, paths)| !paths.is_empty());
+        Err(Conflicts(conflicts))
     }
 }
 

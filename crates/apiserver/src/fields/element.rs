@@ -116,10 +116,13 @@ impl<'de> Deserialize<'de> for Fields {
                 let mut fields: Vec<(Cow<'static, str>, Cow<'static, Value>)> = Vec::with_capacity(1);
                 while let Some((name, value)) = map.next_entry::<String, Value>()? {
                     let entry = (Cow::Owned(name), Cow::Owned(value));
-                    match fields.binary_search_by(|(known, _)| known.cmp(&entry.0)) {
-                        Ok(place) => fields[place] = entry,
-                        Err(place) => fields.insert(place, entry),
-                    }
+                    fields.push(entry);
+                }
+                if !fields.is_sorted_by(|(a, _), (b, _)| a < b) {
+                    // The last of those with one name comes first, and the others go.
+                    fields.reverse();
+                    fields.sort_by(|(a, _), (b, _)| a.cmp(b));
+                    fields.dedup_by(|(a, _), (b, _)| a == b);
                 }
                 Ok(Fields(fields))
             }

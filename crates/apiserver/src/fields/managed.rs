@@ -1,6 +1,10 @@
 //! `metadata.managedFields`: who wrote which fields, how, and when.
 
-use std::{borrow::Cow, cmp::Ordering};
+use std::{
+    borrow::Cow,
+    cmp::Ordering,
+    collections::{HashMap, hash_map},
+};
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -23,7 +27,7 @@ pub(crate) struct Entry<'a> {
 }
 
 /// Whom an entry belongs to. An applier is the same at whatever version it applies.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Manager<'a> {
     pub(crate) name: Cow<'a, str>,
     pub(crate) operation: Operation,
@@ -34,7 +38,7 @@ pub(crate) struct Manager<'a> {
 }
 
 /// How a manager writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Operation {
     Apply,
     Update,
@@ -113,16 +117,39 @@ impl<'a> Managed<'a> {
     }
 
     fn understood(written: Vec<Written<'a>>) -> Option<Self> {
-        let mut managed = Self::default();
-        for entry in written {
-            let entry = entry.understood()?;
-            // Of two entries of one manager the later counts.
-            match managed.find(&entry.manager) {
-                Some(place) => managed.0[place] = entry,
-                None => managed.0.push(entry),
+        let entries: Option<Vec<_>> = written.into_iter().map(Written::understood).collect();
+        Some(Self::of_entries(entries?))
+    }
+
+    /// Of two entries of one manager the later counts, at the place of the first.
+    pub(super) fn of_entries(entries: Vec<Entry<'a>>) -> Self {
+        let mut managed = Self(Vec::with_capacity(entries.len()));
+        if entries.len() <= UPDATERS {
+            for entry in entries {
+                match managed.find(&entry.manager) {
+                    Some(place) => managed.0[place] = entry,
+                    None => managed.0.push(entry),
+                }
+            }
+            return managed;
+        }
+        let mut places = HashMap::with_capacity(entries.len());
+        for entry in entries {
+            match places.entry(entry.manager.clone()) {
+                hash_map::Entry::Occupied(place) => managed.0[*place.get()] = entry,
+                hash_map::Entry::Vacant(place) => {
+                    place.insert(managed.0.len());
+                    managed.0.push(entry);
+                }
             }
         }
-        Some(managed)
+        managed
+    }
+
+    /// Where the entry of each manager is.
+    pub(super) fn places(&self) -> HashMap<Manager<'a>, usize> {
+        let managers = self.0.iter().map(|entry| entry.manager.clone());
+        managers.zip(0..).collect()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -229,21 +256,26 @@ impl<'a> Managed<'a> {
         if updaters.len() <= UPDATERS {
             return;
         }
+        let mut places = self.places();
         let key = |manager: &Manager<'a>| {
-            let time = self.find(manager).and_then(|place| self.0[place].time.clone());
+            let time = places.get(manager).and_then(|place| self.0[*place].time.clone());
             (time.unwrap_or_default(), manager.text())
         };
         updaters.sort_by_cached_key(key);
         let mut left = updaters.len();
-        let mut first: Vec<(Cow<'a, str>, Manager<'a>)> = Vec::new();
+        let mut first: HashMap<Cow<'a, str>, Manager<'a>> = HashMap::new();
+        let mut folded: HashMap<Manager<'a>, Vec<Set<'a>>> = HashMap::new();
         for manager in updaters {
             if left <= UPDATERS {
-                return;
+                break;
             }
             let version = manager.version.clone();
-            let Some((_, earlier)) = first.iter().find(|(known, _)| *known == version) else {
-                first.push((version, manager));
-                continue;
+            let earlier = match first.entry(version.clone()) {
+                hash_map::Entry::Occupied(earlier) => earlier.into_mut(),
+                hash_map::Entry::Vacant(place) => {
+                    place.insert(manager);
+                    continue;
+                }
             };
             let bucket = Manager {
                 name: Cow::Borrowed(FOLDED),
@@ -251,19 +283,29 @@ impl<'a> Managed<'a> {
                 version,
                 subresource: Cow::Borrowed(""),
             };
-            if self.find(&bucket).is_none()
-                && let Some(place) = self.find(earlier)
+            if !places.contains_key(&bucket)
+                && let Some(place) = places.remove(earlier)
             {
                 self.0[place].manager = bucket.clone();
+                places.insert(bucket.clone(), place);
             }
-            if let Some(place) = self.find(&manager) {
-                let folded = self.0.swap_remove(place);
-                if let Some(place) = self.find(&bucket) {
-                    let into = &mut self.0[place];
-                    into.fields = std::mem::take(&mut into.fields).union(folded.fields);
-                    into.time = folded.time;
+            if let Some(place) = places.remove(&manager) {
+                let old = self.0.swap_remove(place);
+                if let Some(moved) = self.0.get(place) {
+                    places.insert(moved.manager.clone(), place);
+                }
+                if let Some(place) = places.get(&bucket) {
+                    self.0[*place].time = old.time;
+                    folded.entry(bucket).or_default().push(old.fields);
                 }
                 left -= 1;
+            }
+        }
+        for (bucket, mut sets) in folded {
+            if let Some(place) = places.get(&bucket) {
+                let into = &mut self.0[*place].fields;
+                sets.push(std::mem::take(into));
+                *into = Set::union_all(sets);
             }
         }
     }

@@ -15,7 +15,7 @@ pub(crate) fn read_returned(body: &[u8], stored: &str) -> Option<(Value, Vec<Str
     if stored.is_empty() {
         return None;
     }
-    let (rest, accounts) = cut(std::str::from_utf8(body).ok()?, "\"managedFields\":");
+    let (rest, accounts) = cut(std::str::from_utf8(body).ok()?, "\"managedFields\":")?;
     let [account] = accounts[..] else {
         return None;
     };
@@ -38,7 +38,7 @@ fn is_same(stored: &str, said: &str) -> bool {
 
 /// An account as it would be stored, but for what its entries say of fields, which stays as it is written.
 fn as_stored(said: &str) -> Option<Vec<u8>> {
-    let (entries, fields) = cut(said, "\"fieldsV1\":");
+    let (entries, fields) = cut(said, "\"fieldsV1\":")?;
     let entries: Vec<Written<'_>> = json::parse(&entries).ok()?;
     if entries.len() != fields.len() {
         return None;
@@ -55,7 +55,8 @@ fn as_stored(said: &str) -> Option<Vec<u8>> {
 }
 
 /// A text with `null` for every list and object that stands after a key, and these. The key comes with quotes and colon.
-fn cut<'t>(text: &'t str, key: &str) -> (String, Vec<&'t str>) {
+/// None where one of them has no end: nothing is looked at twice.
+fn cut<'t>(text: &'t str, key: &str) -> Option<(String, Vec<&'t str>)> {
     let (mut rest, mut values) = (String::with_capacity(text.len()), Vec::new());
     let mut left = text;
     while let Some(place) = memmem::find(left.as_bytes(), key.as_bytes()) {
@@ -64,17 +65,18 @@ fn cut<'t>(text: &'t str, key: &str) -> (String, Vec<&'t str>) {
         let (before, after) = left.split_at(place + key.len());
         rest.push_str(before);
         left = after;
-        if let Some(length) = length(after).filter(|_| !escaped) {
+        if !escaped && after.starts_with(['[', '{']) {
+            let length = length(after)?;
             rest.push_str("null");
             values.push(&after[..length]);
             left = &after[length..];
         }
     }
     rest.push_str(left);
-    (rest, values)
+    Some((rest, values))
 }
 
-/// How long the list or object is that a text begins with; none if it begins with neither.
+/// How long the list or object is that a text begins with; none if it has no end.
 fn length(text: &str) -> Option<usize> {
     let text = text.as_bytes();
     let (mut depth, mut place) = (0_usize, 0);
@@ -83,7 +85,6 @@ fn length(text: &str) -> Option<usize> {
             b'[' | b'{' => depth += 1,
             b']' | b'}' if depth == 1 => return Some(place + 1),
             b']' | b'}' => depth = depth.checked_sub(1)?,
-            _ if depth == 0 => return None,
             b'"' => place = end_of_string(text, place + 1)?,
             _ => {}
         }

@@ -32,7 +32,7 @@ pub(crate) trait Replicas {
 impl Managed<'_> {
     /// The account of the Scale of an object with this account.
     pub(crate) fn to_scale(&self, replicas: &impl Replicas) -> Self {
-        let mut scale = Self::default();
+        let mut scale = Vec::new();
         for entry in &self.0 {
             match replicas.path(&entry.version) {
                 ReplicasPath::At(path) if entry.fields.has(&path) => {}
@@ -50,22 +50,20 @@ impl Managed<'_> {
                 time,
                 fields,
             };
-            match scale.find(&entry.manager) {
-                Some(place) => scale.0[place] = entry,
-                None => scale.0.push(entry),
-            }
+            scale.push(entry);
         }
-        scale
+        Managed::of_entries(scale)
     }
 
     /// This account of an object after a write to its Scale, which left that with this one.
     pub(crate) fn after_scale<'s>(
         &'s self,
-        mut scale: Managed<'s>,
+        scale: Managed<'s>,
         version: &'s str,
         replicas: &'s impl Replicas,
     ) -> Managed<'s> {
         let mut after = Managed::default();
+        let (mut left, own) = (scale.places(), self.places());
         for entry in &self.0 {
             let mut entry: Entry<'s> = entry.clone();
             let path = match replicas.path(&entry.version) {
@@ -73,14 +71,9 @@ impl Managed<'_> {
                 ReplicasPath::Nowhere => Vec::new(),
                 ReplicasPath::Unknown => continue,
             };
-            if entry.fields.has(&path) {
-                match scale.find(&entry.manager) {
-                    Some(place) => {
-                        scale.0.remove(place);
-                    }
-                    // Somebody else has it now.
-                    None => entry.fields.subtract(&Set::of_path(&path)),
-                }
+            // Or else somebody else has it now.
+            if entry.fields.has(&path) && left.remove(&entry.manager).is_none() {
+                entry.fields.subtract(&Set::of_path(&path));
             }
             if !entry.fields.is_empty() {
                 after.0.push(entry);
@@ -91,13 +84,13 @@ impl Managed<'_> {
             _ => Vec::new(),
         };
         for entry in scale.0 {
-            if !entry.fields.has(&REPLICAS) {
+            if !left.contains_key(&entry.manager) || !entry.fields.has(&REPLICAS) {
                 continue;
             }
             // Times are those of the object's account, which does not know who writes to a Scale at its version.
-            let time = self
-                .find(&entry.manager)
-                .and_then(|place| self.0[place].time.clone());
+            let time = own
+                .get(&entry.manager)
+                .and_then(|place| self.0[*place].time.clone());
             after.0.push(Entry {
                 manager: entry.manager,
                 version: Cow::Borrowed(version),

@@ -68,9 +68,49 @@ impl<'a> Set<'a> {
 
     /// The set of several fields.
     pub(crate) fn of_paths(paths: &[&[&'a str]]) -> Self {
-        paths
-            .iter()
-            .fold(Self::default(), |all, path| all.union(Self::of_path(path)))
+        Self::union_all(paths.iter().map(|path| Self::of_path(path)))
+    }
+
+    /// What is in any of the sets.
+    pub(crate) fn union_all(sets: impl IntoIterator<Item = Self>) -> Self {
+        let mut sets: Vec<_> = sets.into_iter().collect();
+        // In pairs, so that what is large is not gone through again for each that is small.
+        while sets.len() > 1 {
+            let (mut left, mut pairs) = (sets.into_iter(), Vec::new());
+            while let Some(set) = left.next() {
+                pairs.push(match left.next() {
+                    Some(other) => set.union(other),
+                    None => set,
+                });
+            }
+            sets = pairs;
+        }
+        sets.pop().unwrap_or_default()
+    }
+
+    /// The set of places in any order; what is said twice of one is taken together.
+    fn of_nodes(mut nodes: Vec<Node<'a>>) -> Self {
+        if !nodes.is_sorted_by(|a, b| a.element < b.element) {
+            nodes.sort_by(|a, b| a.element.cmp(&b.element));
+            let mut joined: Vec<Node<'a>> = Vec::with_capacity(nodes.len());
+            let (mut below, mut last): (Vec<Self>, usize) = (Vec::new(), 0);
+            for node in nodes {
+                match joined.last_mut().filter(|known| known.element == node.element) {
+                    Some(known) => {
+                        known.branch.member |= node.branch.member;
+                        below.push(node.branch.below);
+                    }
+                    None => {
+                        join_below(&mut joined, last, &mut below);
+                        last = joined.len();
+                        joined.push(node);
+                    }
+                }
+            }
+            join_below(&mut joined, last, &mut below);
+            nodes = joined;
+        }
+        Self(nodes)
     }
 
     pub(super) fn get(&self, element: &Element<'_>) -> Option<&Branch<'a>> {
@@ -182,19 +222,30 @@ impl<'a> Set<'a> {
         }
     }
 
-    /// The paths as messages name them: at each place its fields, then what is below them.
-    pub(crate) fn paths(&self) -> Vec<String> {
+    /// The paths as messages name them: at each place its fields, then what is below them. No more than `room` bytes of
+    /// them, and one path.
+    pub(crate) fn paths(&self, room: &mut usize) -> Vec<String> {
         let mut paths = Vec::new();
-        self.list("", &mut paths);
+        self.list("", &mut paths, room);
         paths
     }
 
-    fn list(&self, outer: &str, paths: &mut Vec<String>) {
-        let members = self.0.iter().filter(|node| node.branch.member);
-        paths.extend(members.map(|node| format!("{outer}{}", node.element)));
+    fn list(&self, outer: &str, paths: &mut Vec<String>, room: &mut usize) {
+        for node in self.0.iter().filter(|node| node.branch.member) {
+            if *room == 0 {
+                return;
+            }
+            let path = format!("{outer}{}", node.element);
+            *room = room.saturating_sub(path.len());
+            paths.push(path);
+        }
         for node in &self.0 {
+            if *room == 0 {
+                return;
+            }
             if !node.branch.below.is_empty() {
-                node.branch.below.list(&format!("{outer}{}", node.element), paths);
+                let outer = format!("{outer}{}", node.element);
+                node.branch.below.list(&outer, paths, room);
             }
         }
     }
@@ -221,19 +272,13 @@ impl<'a> Set<'a> {
             json.push(b'}');
         }
     }
+}
 
-    fn insert(&mut self, element: Element<'a>, branch: Branch<'a>) {
-        if self.0.last().is_none_or(|last| last.element < element) {
-            return self.push(element, branch);
-        }
-        match self.0.binary_search_by(|node| node.element.cmp(&element)) {
-            Ok(place) => {
-                let known = &mut self.0[place].branch;
-                known.member |= branch.member;
-                known.below = std::mem::take(&mut known.below).union(branch.below);
-            }
-            Err(place) => self.0.insert(place, Node { element, branch }),
-        }
+/// Adds what else was said to be below a place.
+fn join_below<'a>(nodes: &mut [Node<'a>], place: usize, below: &mut Vec<Set<'a>>) {
+    if let Some(node) = nodes.get_mut(place).filter(|_| !below.is_empty()) {
+        below.push(std::mem::take(&mut node.branch.below));
+        node.branch.below = Set::union_all(below.drain(..));
     }
 }
 
@@ -258,7 +303,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Branch<'a> {
             }
 
             fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
-                let mut branch = Branch::default();
+                let (mut branch, mut nodes) = (Branch::default(), Vec::new());
                 while let Some(Name(name)) = map.next_key()? {
                     if name == "." {
                         branch.member = true;
@@ -266,12 +311,16 @@ impl<'de: 'a, 'a> Deserialize<'de> for Branch<'a> {
                         continue;
                     }
                     match Element::parse(name).map_err(M::Error::custom)? {
-                        Some(element) => branch.below.insert(element, map.next_value()?),
+                        Some(element) => nodes.push(Node {
+                            element,
+                            branch: map.next_value()?,
+                        }),
                         None => {
                             map.next_value::<IgnoredAny>()?;
                         }
                     }
                 }
+                branch.below = Set::of_nodes(nodes);
                 // Nothing below says that it is the place itself that is meant.
                 branch.member |= branch.below.is_empty();
                 Ok(branch)
@@ -359,7 +408,7 @@ mod tests {
         let set =
             read(r#"{"f:a":{"f:x":{}},"f:b":{".":{},"k:{\"name\":\"n\"}":{".":{},"f:c":{}},"v:1":{}}}"#);
         assert_eq!(
-            set.paths(),
+            set.paths(&mut 1000),
             [".b", ".a.x", r#".b[name="n"]"#, ".b[=1]", r#".b[name="n"].c"#]
         );
     }

@@ -11,6 +11,10 @@ const CONTEXT: usize = 3;
 /// From so many lines on, a line that makes up more than a hundredth of them begins no run.
 const LONG: usize = 200;
 
+/// How many pairs of lines are looked at, for each line of both texts. What is left then counts as changed: with as many
+/// lines as a request can have, looking at all of them would take hours.
+const PAIRS: usize = 100;
+
 /// A run of equal lines: where it begins in both texts, and its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Run {
@@ -23,7 +27,8 @@ struct Run {
 pub(super) fn unified(old: &str, new: &str) -> String {
     let (old, new): (Vec<_>, Vec<_>) = (old.split('\n').collect(), new.split('\n').collect());
     let mut text = String::new();
-    for hunk in hunks(&runs(&old, &new)) {
+    let mut pairs = PAIRS * (old.len() + new.len());
+    for hunk in hunks(&runs(&old, &new, &mut pairs)) {
         let (first, last) = (hunk[0], hunk[hunk.len() - 1]);
         let _ = writeln!(
             text,
@@ -118,8 +123,8 @@ fn hunks(runs: &[Run]) -> Vec<Vec<Change>> {
     hunks
 }
 
-/// All runs of equal lines, in order, and an empty one at the end.
-fn runs(old: &[&str], new: &[&str]) -> Vec<Run> {
+/// All runs of equal lines that are found with so many pairs looked at, in order, and an empty one at the end.
+fn runs(old: &[&str], new: &[&str], pairs: &mut usize) -> Vec<Run> {
     let mut places: HashMap<&str, Vec<usize>> = HashMap::new();
     for (index, line) in new.iter().enumerate() {
         places.entry(line).or_default().push(index);
@@ -130,8 +135,11 @@ fn runs(old: &[&str], new: &[&str]) -> Vec<Run> {
     }
     let (mut open, mut found) = (vec![(0, old.len(), 0, new.len())], Vec::new());
     while let Some((old_start, old_end, new_start, new_end)) = open.pop() {
+        if *pairs == 0 {
+            break;
+        }
         let within = (old_start..old_end, new_start..new_end);
-        let run = longest(old, new, &places, within);
+        let run = longest(old, new, &places, within, pairs);
         if run.length > 0 {
             found.push(run);
             open.push((old_start, run.old, new_start, run.new));
@@ -159,7 +167,13 @@ fn runs(old: &[&str], new: &[&str]) -> Vec<Run> {
 type Span = std::ops::Range<usize>;
 
 /// The longest run within parts of both texts; of several, the one that begins first.
-fn longest(old: &[&str], new: &[&str], places: &HashMap<&str, Vec<usize>>, within: (Span, Span)) -> Run {
+fn longest(
+    old: &[&str],
+    new: &[&str],
+    places: &HashMap<&str, Vec<usize>>,
+    within: (Span, Span),
+    pairs: &mut usize,
+) -> Run {
     let (in_old, in_new) = within;
     let mut best = Run {
         old: in_old.start,
@@ -170,7 +184,12 @@ fn longest(old: &[&str], new: &[&str], places: &HashMap<&str, Vec<usize>>, withi
     let mut lengths: HashMap<usize, usize> = HashMap::new();
     for index in in_old.clone() {
         let mut longer = HashMap::new();
+        *pairs = pairs.saturating_sub(1);
         for place in places.get(old[index]).into_iter().flatten() {
+            if *pairs == 0 {
+                return best;
+            }
+            *pairs -= 1;
             if !in_new.contains(place) {
                 continue;
             }
@@ -218,6 +237,36 @@ mod tests {
         assert_eq!(unified(old, old), "");
         assert_eq!(unified("a", "b"), "@@ -1 +1 @@\n-a\n+b\n");
         assert_eq!(unified("a\nb", "a"), "@@ -1,2 +1 @@\n a\n-b\n");
+    }
+
+    #[test]
+    fn long_texts_are_compared_in_a_bounded_number_of_steps() {
+        let lines = |name: &str| -> Vec<String> {
+            let line = |index| {
+                if index % 2 == 0 {
+                    format!("{index}")
+                } else {
+                    format!("{name}{index}")
+                }
+            };
+            (0..20_000).map(line).collect()
+        };
+        let (old, new) = (lines("a"), lines("b"));
+        let (old, new): (Vec<_>, Vec<_>) = (
+            old.iter().map(String::as_str).collect(),
+            new.iter().map(String::as_str).collect(),
+        );
+        let mut pairs = PAIRS * 40_000;
+        let found = runs(&old, &new, &mut pairs);
+        assert_eq!(pairs, 0, "it would have gone on");
+        assert!(found.len() > 100, "{}", found.len());
+        assert!(
+            found
+                .iter()
+                .all(|run| old[run.old..run.old + run.length] == new[run.new..run.new + run.length])
+        );
+        let shown = unified(&old.join("\n"), &new.join("\n"));
+        assert!(shown.lines().filter(|line| line.starts_with('-')).count() < 20_000);
     }
 
     #[test]

@@ -11,6 +11,8 @@
 //! A pure function of schema, state and patch. Its refusals are those of Kubernetes 1.36, most of which are a 500
 //! with no reason.
 
+use std::collections::{HashMap, HashSet};
+
 use serde_json::{Map, Value};
 
 use crate::{
@@ -123,7 +125,8 @@ fn merge_field(
 /// Clears the fields of `state` that the directive does not name; the patch may set none but those.
 fn retain_keys(keys: &Value, state: &mut Fields, patch: &Fields) -> Result<(), Refusal> {
     let keys = keys.as_array().ok_or(Refusal::BadRetainKeys)?;
-    let named = |key: &str| keys.iter().any(|named| named == key);
+    let keys: HashSet<_> = keys.iter().filter_map(Value::as_str).collect();
+    let named = |key: &str| keys.contains(key);
     let is_beside = |key: &str| key.starts_with(DELETE_FROM_LIST) || key.starts_with(ELEMENT_ORDER);
     if patch
         .iter()
@@ -211,12 +214,9 @@ fn merge_lists(
         return Ok(state);
     }
     if element_type([&state, &patch])? != "map[string]interface {}" {
-        let mut merged = state.clone();
-        for item in &patch {
-            if !merged.contains(item) {
-                merged.push(item.clone());
-            }
-        }
+        let mut known: HashSet<_> = state.iter().collect();
+        let more = patch.iter().filter(|item| known.insert(item)).cloned();
+        let merged = state.iter().cloned().chain(more).collect();
         return interleave(merged, &patch, &state, None);
     }
     let Some(merge_key) = merge_key else {
@@ -228,16 +228,30 @@ fn merge_lists(
         return Ok(patch);
     }
     let mut merged = state.clone();
+    // Of several items with one key, the first is merged with.
+    let mut places = HashMap::new();
+    for (place, item) in state.iter().enumerate() {
+        if let Some(key) = item.get(merge_key) {
+            places.entry(key).or_insert(place);
+        }
+    }
     for item in &patch {
         let key = identity(item, Some(merge_key))?;
-        match merged.iter_mut().find(|known| known.get(merge_key) == Some(key)) {
+        match places.get(key).map(|place| &mut merged[*place]) {
             Some(Value::Object(known)) => {
                 let Value::Object(item) = item.clone() else {
                     unreachable!("all items are maps")
                 };
                 *known = merge(field.items(), std::mem::take(known), item)?;
+                // A null took its key away.
+                if known.get(merge_key) != Some(key) {
+                    places.remove(key);
+                }
             }
-            _ => merged.push(item.clone()),
+            _ => {
+                places.insert(key, merged.len());
+                merged.push(item.clone());
+            }
         }
     }
     interleave(merged, &patch, &state, Some(merge_key))
@@ -249,13 +263,13 @@ fn follow_item_directives(
     state: &mut Vec<Value>,
     patch: &mut Vec<Value>,
 ) -> Result<bool, Refusal> {
-    let mut replaces = false;
+    let (mut replaces, mut deleted) = (false, HashSet::new());
     for item in patch.iter() {
         match item.get(DIRECTIVE) {
             None => {}
             Some(Value::String(directive)) if directive == "delete" => {
                 let key = identity(item, Some(merge_key))?;
-                state.retain(|known| known.get(merge_key) != Some(key));
+                deleted.insert(key);
             }
             Some(Value::String(directive)) if directive == "replace" => replaces = true,
             Some(Value::String(directive)) if directive == "merge" => {
@@ -270,6 +284,7 @@ fn follow_item_directives(
             }
         }
     }
+    state.retain(|known| known.get(merge_key).is_none_or(|key| !deleted.contains(key)));
     patch.retain(|item| item.get(DIRECTIVE).is_none());
     Ok(replaces)
 }
@@ -281,6 +296,7 @@ fn delete_from_list(key: &str, doomed: &Value, state: &mut Fields) -> Result<(),
             if !(items.is_empty() && doomed.is_empty()) {
                 element_type([items, doomed])?;
             }
+            let doomed: HashSet<_> = doomed.iter().collect();
             items.retain(|item| !doomed.contains(item));
         }
         (Some(_), Value::Null) => {
@@ -299,22 +315,12 @@ fn interleave(
     before: &[Value],
     merge_key: Option<&str>,
 ) -> Result<Vec<Value>, Refusal> {
-    let place = |list: &[Value], item: &Value| -> Result<Option<usize>, Refusal> {
-        let key = identity(item, merge_key)?;
-        for (index, other) in list.iter().enumerate() {
-            if merge_key.is_some() && !other.is_object() {
-                return Err(Refusal::Other(format!("value for key {index} is not a map")));
-            }
-            if identity(other, merge_key)? == key {
-                return Ok(Some(index));
-            }
-        }
-        Ok(None)
-    };
+    let (before, order) = (Places::of(before, merge_key), Places::of(order, merge_key));
     let (mut named, mut others) = (Vec::new(), Vec::new());
     for item in merged {
-        let was = place(before, &item)?;
-        match place(order, &item)? {
+        let key = identity(&item, merge_key)?;
+        let was = before.of_key(key)?;
+        match order.of_key(key)? {
             Some(index) => named.push((index, was, item)),
             None => others.push((was, item)),
         }
@@ -333,6 +339,46 @@ fn interleave(
     }
     all.extend(others.map(|(_, item)| item));
     Ok(all)
+}
+
+/// Where the items of a list are, by what tells them from others.
+struct Places<'a> {
+    /// The first of each.
+    places: HashMap<&'a Value, usize>,
+    /// Why what is behind these was not looked at.
+    broken: Option<Refusal>,
+}
+
+impl<'a> Places<'a> {
+    fn of(list: &'a [Value], merge_key: Option<&str>) -> Self {
+        let (mut places, mut broken) = (HashMap::with_capacity(list.len()), None);
+        for (index, item) in list.iter().enumerate() {
+            let key = if merge_key.is_some() && !item.is_object() {
+                Err(Refusal::Other(format!("value for key {index} is not a map")))
+            } else {
+                identity(item, merge_key)
+            };
+            match key {
+                Ok(key) => {
+                    places.entry(key).or_insert(index);
+                }
+                Err(why) => {
+                    broken = Some(why);
+                    break;
+                }
+            }
+        }
+        Self { places, broken }
+    }
+
+    /// The place of an item; an error where it would be looked for among those that have no key.
+    fn of_key(&self, key: &Value) -> Result<Option<usize>, Refusal> {
+        match (self.places.get(key), &self.broken) {
+            (Some(place), _) => Ok(Some(*place)),
+            (None, Some(why)) => Err(why.clone()),
+            (None, None) => Ok(None),
+        }
+    }
 }
 
 /// What tells an item from others: the merge key's value, or the item itself.

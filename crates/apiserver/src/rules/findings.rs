@@ -13,26 +13,33 @@ use crate::{
     trail::Trail,
 };
 
+/// How many values lists may have together that are quoted as a whole; what comes after is not quoted, nor told.
+const QUOTED: usize = 256;
+
 /// What was found to be wrong, in the order in which the real server finds it.
 #[derive(Debug, Default)]
-pub(super) struct Findings(Vec<FieldError>);
+pub(super) struct Findings {
+    errors: Vec<FieldError>,
+    /// How many values [`Self::invalid_list`] has quoted so far.
+    quoted: usize,
+}
 
 impl Findings {
     pub(super) fn into_errors(self) -> Vec<FieldError> {
-        self.0
+        self.errors
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.errors.is_empty()
     }
 
     /// How much was found so far.
     pub(super) fn count(&self) -> usize {
-        self.0.len()
+        self.errors.len()
     }
 
     pub(super) fn add(&mut self, field: impl Display, problem: Problem) {
-        self.0.push(FieldError::new(field.to_string(), problem));
+        self.errors.push(FieldError::new(field.to_string(), problem));
     }
 
     pub(super) fn required(&mut self, field: impl Display, why: &str) {
@@ -41,6 +48,23 @@ impl Findings {
 
     pub(super) fn invalid(&mut self, field: impl Display, value: impl Into<Value>, why: &str) {
         self.add(field, Problem::Invalid(value.into(), why.to_owned()));
+    }
+
+    /// As [`Self::invalid`], where one of many items is wrong and the message shows them all. So that a refusal is no more
+    /// than a constant times the request, there is an end to it.
+    pub(super) fn invalid_list(&mut self, field: impl Display, values: &[Value], why: &str) {
+        if self.may_quote(values.len()) {
+            self.invalid(field, values.to_vec(), why);
+        }
+    }
+
+    /// Whether there is room to quote that many values once more. It is taken.
+    pub(super) fn may_quote(&mut self, values: usize) -> bool {
+        let has_room = self.quoted <= QUOTED;
+        if has_room {
+            self.quoted += values.max(1);
+        }
+        has_room
     }
 
     pub(super) fn forbidden(&mut self, field: impl Display, why: &str) {
@@ -194,16 +218,6 @@ pub(super) fn text(value: &Value) -> &str {
 /// The number of `25%`.
 pub(super) fn percent(value: &Value) -> Option<i64> {
     text(value).strip_suffix('%')?.parse().ok()
-}
-
-/// Whether an item stands among those before it, by what `of` makes of it.
-pub(super) fn is_repeated<'a, T: PartialEq>(
-    items: &'a [Value],
-    index: usize,
-    of: impl Fn(&'a Value) -> T,
-) -> bool {
-    let own = of(&items[index]);
-    items[..index].iter().any(|other| of(other) == own)
 }
 
 /// Whether a selector picks these labels; none picks nothing, an empty one everything.

@@ -20,6 +20,7 @@ mod nodes;
 mod pods;
 mod quota;
 mod rbac;
+mod repeats;
 mod services;
 mod status;
 mod storage;

@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use serde_json::Value;
 
 use super::{
-    findings::{Findings, is_repeated, list, text},
+    findings::{Findings, list, text},
+    repeats::Repeats,
     services,
 };
 use crate::{naming, object::Object, trail::Trail};
@@ -125,13 +126,14 @@ pub(super) fn check_slice(slice: &Value, old: Option<&Object>, findings: &mut Fi
     }
     findings.one_of_required("addressType", &slice["addressType"], &["FQDN", "IPv4", "IPv6"]);
     let (ports, path) = (list(&slice["ports"]), Trail::from_root("ports"));
+    let repeats = Repeats::of_field(ports, "name");
     for (index, port) in ports.iter().enumerate() {
         let path = path.item(index);
         let name = text(&port["name"]);
         if !name.is_empty() {
             findings.named(path.at("name"), name, naming::label(name));
         }
-        if is_repeated(ports, index, |port| text(&port["name"])) {
+        if repeats.has(index) {
             findings.duplicate(path.at("name"), name);
         }
         findings.one_of(path.at("protocol"), &port["protocol"], &["SCTP", "TCP", "UDP"]);

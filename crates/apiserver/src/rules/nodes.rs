@@ -3,8 +3,9 @@
 use serde_json::Value;
 
 use super::{
-    findings::{Findings, entries, is_repeated, list, text},
+    findings::{Findings, entries, list, text},
     pods,
+    repeats::Repeats,
 };
 use crate::{
     internals, json, naming,
@@ -54,6 +55,7 @@ fn check_amount(name: &str, amount: &Value, path: &Trail<'_>, findings: &mut Fin
 
 fn check_taints(taints: &Value, findings: &mut Findings) {
     let (taints, path) = (list(taints), Trail::from_root("metadata.taints"));
+    let repeats = Repeats::of(taints, |taint| (text(&taint["key"]), text(&taint["effect"])));
     for (index, taint) in taints.iter().enumerate() {
         let path = path.item(index);
         let (key, value) = (text(&taint["key"]), text(&taint["value"]));
@@ -61,9 +63,7 @@ fn check_taints(taints: &Value, findings: &mut Findings) {
         findings.named(path.at("value"), value, naming::label_value(value));
         findings.given(path.at("effect"), &taint["effect"]);
         pods::check_effect(&taint["effect"], path.at("effect"), findings);
-        if is_repeated(taints, index, |taint| {
-            (text(&taint["key"]), text(&taint["effect"]))
-        }) {
+        if repeats.has(index) {
             let shown = format!(
                 "{}: taints must be unique by key and effect pair",
                 internals::shown("Taint", taint)
@@ -94,8 +94,9 @@ fn check_blocks(spec: &Value, findings: &mut Findings) {
 pub(super) fn check_status(status: &Value, findings: &mut Findings) {
     check_amounts(status, findings);
     let addresses = list(&status["addresses"]);
+    let repeats = Repeats::of(addresses, |address| address);
     for (index, address) in addresses.iter().enumerate() {
-        if addresses[..index].contains(address) {
+        if repeats.has(index) {
             let shown = internals::shown("NodeAddress", address);
             let field = Trail::from_root("status.addresses");
             findings.add(field.item(index), Problem::DuplicateText(shown));
@@ -131,8 +132,9 @@ pub(super) fn check_runtime_class(class: &Value, findings: &mut Findings) {
     findings.labels(path.at("nodeSelector"), &scheduling["nodeSelector"]);
     let tolerations = list(&scheduling["tolerations"]);
     pods::check_tolerations(&scheduling["tolerations"], &path.at("tolerations"), findings);
+    let repeats = Repeats::of(tolerations, |toleration| toleration);
     for (index, toleration) in tolerations.iter().enumerate() {
-        if tolerations[..index].contains(toleration) {
+        if repeats.has(index) {
             let shown = internals::shown("Toleration", toleration);
             let field = path.at("tolerations");
             findings.add(field.item(index), Problem::DuplicateText(shown));

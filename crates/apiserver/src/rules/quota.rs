@@ -1,10 +1,13 @@
 //! How much a namespace, and each thing in it, may use.
 
+use std::collections::HashMap;
+
 use serde_json::Value;
 
 use super::{
-    findings::{Findings, entries, is_repeated, list, text},
+    findings::{Findings, entries, list, text},
     pods,
+    repeats::Repeats,
 };
 use crate::{
     internals, naming,
@@ -108,39 +111,57 @@ fn counts(scope: &str, name: &str) -> bool {
     }
 }
 
+/// How many of a quota's resources cannot be counted, by scope.
+fn uncounted(spec: &Value) -> HashMap<&'static str, usize> {
+    let known: Vec<_> = entries(&spec["hard"])
+        .map(|(name, _)| name)
+        .filter(|name| is_known(name))
+        .collect();
+    let count = |scope: &'static str| {
+        let names = known.iter().filter(|name| !counts(scope, name));
+        (scope, names.count())
+    };
+    SCOPES.into_iter().map(count).collect()
+}
+
 fn check_scopes(spec: &Value, findings: &mut Findings) {
     let (scopes, field) = (list(&spec["scopes"]), "spec.scopes");
+    let uncounted = uncounted(spec);
     for scope in scopes {
         if !SCOPES.contains(&text(scope)) {
-            findings.invalid(field, scopes.to_vec(), "unsupported scope");
+            findings.invalid_list(field, scopes, "unsupported scope");
         }
-        for (name, _) in entries(&spec["hard"]) {
-            if is_known(name) && !counts(text(scope), name) {
-                findings.invalid(field, scopes.to_vec(), "unsupported scope applied to resource");
+        for _ in 0..uncounted.get(text(scope)).copied().unwrap_or(0) {
+            if !findings.may_quote(scopes.len()) {
+                break;
             }
+            findings.invalid(field, scopes.to_vec(), "unsupported scope applied to resource");
         }
     }
     for pair in EXCLUSIVE {
         if pair.iter().all(|scope| scopes.iter().any(|given| given == scope)) {
-            findings.invalid(field, scopes.to_vec(), "conflicting scopes");
+            findings.invalid_list(field, scopes, "conflicting scopes");
         }
     }
 }
 
 fn check_selector(spec: &Value, findings: &mut Findings) {
     let path = Trail::from_root("spec.scopeSelector.matchExpressions");
-    for term in list(&spec["scopeSelector"]["matchExpressions"]) {
+    let uncounted = uncounted(spec);
+    let terms = list(&spec["scopeSelector"]["matchExpressions"]);
+    for term in terms {
         let (scope, operator) = (text(&term["scopeName"]), text(&term["operator"]));
         let values = list(&term["values"]);
         if !SCOPES.contains(&scope) {
             findings.invalid(path.at("scopeName"), scope, "unsupported scope");
         }
-        for (name, _) in entries(&spec["hard"]) {
-            if is_known(name) && !counts(scope, name) {
-                let shown = internals::shown("ScopeSelector", &spec["scopeSelector"]);
-                let why = "unsupported scope applied to resource".to_owned();
-                findings.add(path, Problem::InvalidText(shown, why));
+        for _ in 0..uncounted.get(scope).copied().unwrap_or(0) {
+            if !findings.may_quote(terms.len()) {
+                break;
             }
+            let shown = internals::shown("ScopeSelector", &spec["scopeSelector"]);
+            let why = "unsupported scope applied to resource".to_owned();
+            findings.add(path, Problem::InvalidText(shown, why));
         }
         if SCOPES.contains(&scope) && scope != "PriorityClass" && operator != "Exists" {
             let why = "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity";
@@ -163,6 +184,7 @@ fn check_selector(spec: &Value, findings: &mut Findings) {
 
 pub(super) fn check_limits(spec: &Value, findings: &mut Findings) {
     let (limits, path) = (list(&spec["limits"]), Trail::from_root("spec.limits"));
+    let repeats = Repeats::of_field(limits, "type");
     for (index, limit) in limits.iter().enumerate() {
         let path = path.item(index);
         let kind = text(&limit["type"]);
@@ -173,7 +195,7 @@ pub(super) fn check_limits(spec: &Value, findings: &mut Findings) {
             findings.invalid(path.at("type"), kind, why);
         }
         findings.named(path.at("type"), kind, problems);
-        if is_repeated(limits, index, |limit| text(&limit["type"])) {
+        if repeats.has(index) {
             findings.duplicate(path.at("type"), kind);
         }
         check_names(limit, kind, &path, findings);

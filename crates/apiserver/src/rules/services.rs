@@ -8,7 +8,10 @@ use std::net::IpAddr;
 
 use serde_json::{Value, json};
 
-use super::findings::{Findings, entries, is_repeated, list, text};
+use super::{
+    findings::{Findings, entries, list, text},
+    repeats::Repeats,
+};
 use crate::{internals, naming, schema::Problem, trail::Trail};
 
 const TYPES: [&str; 4] = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
@@ -76,12 +79,13 @@ fn check_external_name(spec: &Value, findings: &mut Findings) {
 
 fn check_each_port(ports: &Value, findings: &mut Findings) {
     let (ports, path) = (list(ports), Trail::from_root("spec.ports"));
+    let repeats = Repeats::of_field(ports, "name");
     for (index, port) in ports.iter().enumerate() {
         let path = path.item(index);
         let name = text(&port["name"]);
         if !name.is_empty() {
             findings.named(path.at("name"), name, naming::label(name));
-            if is_repeated(ports, index, |port| text(&port["name"])) {
+            if repeats.has(index) {
                 findings.duplicate(path.at("name"), name);
             }
         } else if ports.len() > 1 {
@@ -109,10 +113,9 @@ fn check_ports_together(spec: &Value, findings: &mut Findings) {
             findings.forbidden(path.item(index).at("nodePort"), why);
         }
     }
+    let repeats = Repeats::of(ports, |port| (text(&port["protocol"]), port["port"].as_i64()));
     for (index, port) in ports.iter().enumerate() {
-        if is_repeated(ports, index, |port| {
-            (text(&port["protocol"]), port["port"].as_i64())
-        }) {
+        if repeats.has(index) {
             let same = json!({"protocol": port["protocol"], "port": port["port"]});
             let shown = internals::shown("ServicePort", &same);
             findings.add(path.item(index), Problem::DuplicateText(shown));
@@ -186,10 +189,11 @@ fn check_addresses(spec: &Value, findings: &mut Findings) {
         findings.invalid(path, whole(), "first value must match `clusterIP`");
     }
     let families = list(&spec["ipFamilies"]);
+    let repeats = Repeats::of(families, |family| family);
     for (index, family) in families.iter().enumerate() {
         let field = Trail::from_root("spec.ipFamilies");
         findings.one_of(field.item(index), family, &["IPv4", "IPv6"]);
-        if families[..index].contains(family) {
+        if repeats.has(index) {
             findings.duplicate(field.item(index), family.clone());
         }
     }
@@ -258,7 +262,7 @@ fn check_families(spec: &Value, findings: &mut Findings) {
         if is_v6(address) {
             let field = Trail::from_root("spec.clusterIPs");
             let why = "IPv6 is not configured on this cluster";
-            findings.invalid(field.item(index), addresses.to_vec(), why);
+            findings.invalid_list(field.item(index), addresses, why);
         }
     }
     // Nobody says what such a service points at: it may be anything.
@@ -370,7 +374,7 @@ fn check_changes(spec: &Value, old: &Value, findings: &mut Findings) {
             .filter(|(_, (now, before))| now != before)
         {
             let field = Trail::from_root("spec.clusterIPs");
-            findings.invalid(field.item(index), now.to_vec(), "may not change once set");
+            findings.invalid_list(field.item(index), now, "may not change once set");
         }
     }
     let class = |spec: &Value| spec["loadBalancerClass"].clone();

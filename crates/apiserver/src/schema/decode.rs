@@ -12,7 +12,7 @@ use super::{
     go::{GoField, Omit, element},
     quantity, time,
 };
-use crate::{golang, trail::Trail};
+use crate::{golang, json::Noted, trail::Trail};
 
 /// How the real server came to the value, which decides how it words a mismatch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,13 +28,14 @@ pub(crate) enum Source {
 pub(crate) fn decode(schema: View<'_>, value: &mut Value, source: Source) -> Result<Vec<String>, String> {
     let mut decoder = Decoder {
         source,
-        unknown: Vec::new(),
+        unknown: Noted::default(),
     };
     let kind = schema.struct_name().map(|name| format!("v1.{name}"));
     decoder.value(schema, kind.as_deref().unwrap_or_default(), value, Place::ROOT)?;
     // The real server names them in the order of the text, and clients send their keys sorted.
-    decoder.unknown.sort_unstable();
-    Ok(decoder.unknown)
+    let mut unknown = decoder.unknown.into_paths();
+    unknown.sort_unstable();
+    Ok(unknown)
 }
 
 /// Brings an object that was decoded, and that the server has changed since, back into that form. The server's own
@@ -43,7 +44,7 @@ pub(crate) fn decode(schema: View<'_>, value: &mut Value, source: Source) -> Res
 pub(crate) fn tidy(schema: View<'_>, value: &mut Value) {
     let mut decoder = Decoder {
         source: Source::Json,
-        unknown: Vec::new(),
+        unknown: Noted::default(),
     };
     let place = Place {
         levels: 2,
@@ -86,7 +87,7 @@ impl Place<'_> {
 
 struct Decoder {
     source: Source,
-    unknown: Vec<String>,
+    unknown: Noted,
 }
 
 impl Decoder {
@@ -176,7 +177,7 @@ impl Decoder {
         for (name, value) in fields.iter_mut() {
             let stays = match properties.get(name) {
                 None => {
-                    self.unknown.push(Trail::Field(place.path, name).to_string());
+                    self.unknown.note(&Trail::Field(place.path, name));
                     false
                 }
                 Some(property) => match &property.here().go {

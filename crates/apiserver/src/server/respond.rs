@@ -11,6 +11,7 @@ use crate::{
     status::{BUSY, Status},
     verbs::{Answer, Api},
     view::View,
+    warnings,
 };
 
 impl Api {
@@ -28,8 +29,8 @@ impl Api {
             Answer::Object { code, json, warnings } => {
                 let json = view.of_json(resource, json, now)?;
                 let mut response = json_response(code, wanted.encode(json)?);
-                for warning in warnings {
-                    warn(&mut response, &warning);
+                for warning in warnings::fitting(&warnings) {
+                    warn(&mut response, warning);
                 }
                 response
             }
@@ -73,7 +74,7 @@ pub(super) fn refusal(status: &Status, encoding: Encoding) -> Response<Body> {
     if let Some(seconds) = status.retry_after() {
         response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
     }
-    for warning in &status.warnings {
+    for warning in warnings::fitting(&status.warnings) {
         warn(&mut response, warning);
     }
     response

@@ -1,5 +1,7 @@
 //! What a pod takes over from the class of runtimes that it names.
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
 use crate::{object::Object, registry::Resource, status::Status, storage::Key, verbs::Api};
@@ -59,16 +61,12 @@ impl Api {
             }
             spec["nodeSelector"][key] = wanted.clone();
         }
-        for toleration in class["scheduling"]["tolerations"]
-            .as_array()
-            .into_iter()
-            .flatten()
-        {
+        let more = class["scheduling"]["tolerations"].as_array();
+        if let Some(more) = more.filter(|more| !more.is_empty()) {
             let mut all = spec["tolerations"].as_array().cloned().unwrap_or_default();
-            if !all.contains(toleration) {
-                all.push(toleration.clone());
-                spec["tolerations"] = all.into();
-            }
+            let mut known: HashSet<_> = all.iter().cloned().collect();
+            all.extend(more.iter().filter(|one| known.insert((*one).clone())).cloned());
+            spec["tolerations"] = all.into();
         }
         Ok(())
     }

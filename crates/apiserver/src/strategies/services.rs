@@ -4,7 +4,11 @@
 //!   service ─► families ─► clusterIP from 10.0.0.0/24 ─► a node port per port, where the type has them
 //! ```
 
-use std::{collections::HashSet, net::Ipv4Addr, ops::Range};
+use std::{
+    collections::{HashMap, HashSet},
+    net::Ipv4Addr,
+    ops::Range,
+};
 
 use serde_json::{Value, json};
 
@@ -31,6 +35,8 @@ struct Allotment {
     ports: HashSet<u16>,
     /// What the service at hand has so far: it may use a port once for each protocol.
     own: HashSet<(String, u16)>,
+    /// The ports that nobody has, in order, once they are asked for.
+    free: Option<Vec<u16>>,
     /// Nothing is going to be written: the real server then shows the network's own address, and takes any port.
     dry: bool,
 }
@@ -59,7 +65,21 @@ impl Allotment {
 
     /// Takes a port for the service at hand; false if it is taken.
     fn take(&mut self, protocol: &str, port: u16) -> bool {
+        if let Some(free) = &mut self.free
+            && let Ok(place) = free.binary_search(&port)
+        {
+            free.remove(place);
+        }
         !self.ports.contains(&port) && self.own.insert((protocol.to_owned(), port))
+    }
+
+    /// The ports that neither other services nor the one at hand have.
+    fn free(&mut self) -> &[u16] {
+        self.free.get_or_insert_with(|| {
+            let own: HashSet<u16> = self.own.iter().map(|(_, port)| *port).collect();
+            let is_free = |port: &u16| !self.ports.contains(port) && !own.contains(port);
+            NODE_PORTS.filter(is_free).collect()
+        })
     }
 }
 
@@ -229,9 +249,7 @@ fn allot_ports(
 
 /// A port that nobody has; with all 2768 in use, the first again.
 fn free_port(protocol: &str, taken: &mut Allotment, chance: &mut dyn FnMut(usize) -> usize) -> u16 {
-    let free: Vec<_> = NODE_PORTS
-        .filter(|port| !taken.ports.contains(port) && taken.own.iter().all(|(_, own)| own != port))
-        .collect();
+    let free = taken.free();
     let port = if free.is_empty() {
         *NODE_PORTS.start()
     } else {
@@ -294,10 +312,17 @@ pub(super) fn carry_over(service: &mut Object, old: &Object) {
         }
     }
     let has_ports = |kind: &str| matches!(kind, "NodePort" | "LoadBalancer");
-    let old_ports = before["ports"].as_array().cloned().unwrap_or_default();
+    // Of several for one port and protocol, the first counts.
+    let mut old_ports = HashMap::new();
+    for port in before["ports"].as_array().into_iter().flatten() {
+        old_ports
+            .entry((&port["port"], &port["protocol"]))
+            .or_insert(&port["nodePort"]);
+    }
     for port in spec["ports"].as_array_mut().into_iter().flatten() {
-        let same = |other: &&Value| other["port"] == port["port"] && other["protocol"] == port["protocol"];
-        let known = old_ports.iter().find(same).map(|other| other["nodePort"].clone());
+        let known = old_ports
+            .get(&(&port["port"], &port["protocol"]))
+            .map(|known| (*known).clone());
         if !has_ports(&kind) {
             if known.is_some_and(|known| known == port["nodePort"]) {
                 remove(port, "nodePort");

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::FieldValidation;
 use crate::{
-    crd, defaults, fields, golang,
+    crd, defaults, fields, golang, json,
     media::{self, Encoding},
     object::{Account, Object},
     registry::{self, Resource, is_kind},
@@ -50,7 +50,7 @@ pub(super) fn decode_over(
         (Encoding::Yaml, FieldValidation::Strict) if !twice.is_empty() => vec![yaml::strictly(&twice)],
         _ => twice,
     };
-    let problems = twice.into_iter().chain(unknown).collect();
+    let problems = json::first_problems(twice.into_iter().chain(unknown));
     let warnings = judge(problems, validation).map_err(|why| cannot_be_handled(resource, &why))?;
     Ok((object, warnings))
 }

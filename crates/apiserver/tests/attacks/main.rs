@@ -3,6 +3,7 @@
 #[path = "../asking/mod.rs"]
 mod asking;
 mod depth;
+mod growth;
 mod keys;
 mod line;
 mod load;

@@ -10,6 +10,8 @@ mod openapi;
 mod parts;
 mod structural;
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
 use super::{
@@ -366,16 +368,17 @@ fn check_stored_versions(crd: &Object, findings: &mut Findings) {
         return;
     }
     let versions = super::versions(crd);
-    let mut seen: Vec<&Value> = Vec::new();
+    let known_versions: HashSet<_> = stored.iter().collect();
+    let mut seen = HashSet::new();
     for version in versions {
         let name = &version["name"];
         // A name that is there twice was found the first time.
-        let known = stored.contains(name) && !seen.contains(&name);
+        let known = known_versions.contains(name) && !seen.contains(name);
         if version["storage"] == true && !known {
             let why = format!("must have the storage version {}", text(name));
             findings.invalid(path, stored.to_vec(), why);
         }
-        seen.push(name);
+        seen.insert(name);
     }
     for (index, name) in stored.iter().enumerate() {
         if !versions.iter().any(|version| version["name"] == *name) {

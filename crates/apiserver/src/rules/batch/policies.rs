@@ -1,8 +1,13 @@
 //! When a job counts as failed, or as done before all of it is.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
-use super::super::findings::{Findings, list, text};
+use super::super::{
+    findings::{Findings, list, text},
+    repeats::{Repeats, texts_of},
+};
 use crate::{internals, naming, schema::Problem, trail::Trail};
 
 const ACTIONS: [&str; 4] = ["Count", "FailIndex", "FailJob", "Ignore"];
@@ -11,8 +16,11 @@ pub(super) fn check(spec: &Value, path: &Trail<'_>, findings: &mut Findings) {
     if !spec["podFailurePolicy"].is_null() {
         let path = path.at("podFailurePolicy");
         let path = path.at("rules");
+        let pod = &spec["template"]["spec"];
+        let mut containers = texts_of(list(&pod["containers"]), "name");
+        containers.extend(texts_of(list(&pod["initContainers"]), "name"));
         for (index, rule) in list(&spec["podFailurePolicy"]["rules"]).iter().enumerate() {
-            check_failure(spec, rule, &path.item(index), findings);
+            check_failure(spec, &containers, rule, &path.item(index), findings);
         }
     }
     let success = &spec["successPolicy"];
@@ -37,7 +45,13 @@ pub(super) fn check(spec: &Value, path: &Trail<'_>, findings: &mut Findings) {
     findings.one_of_if_given(path.at("podReplacementPolicy"), replacement, policies);
 }
 
-fn check_failure(spec: &Value, rule: &Value, path: &Trail<'_>, findings: &mut Findings) {
+fn check_failure(
+    spec: &Value,
+    containers: &HashSet<&str>,
+    rule: &Value,
+    path: &Trail<'_>,
+    findings: &mut Findings,
+) {
     match text(&rule["action"]) {
         "" => {
             let why = "valid values: [\"Count\" \"FailIndex\" \"FailJob\" \"Ignore\"]";
@@ -53,7 +67,7 @@ fn check_failure(spec: &Value, rule: &Value, path: &Trail<'_>, findings: &mut Fi
     }
     let (codes, conditions) = (&rule["onExitCodes"], list(&rule["onPodConditions"]));
     if !codes.is_null() {
-        check_codes(spec, codes, &path.at("onExitCodes"), findings);
+        check_codes(containers, codes, &path.at("onExitCodes"), findings);
     }
     for (index, condition) in conditions.iter().enumerate() {
         let path = path.at("onPodConditions");
@@ -74,18 +88,14 @@ fn check_failure(spec: &Value, rule: &Value, path: &Trail<'_>, findings: &mut Fi
     findings.add(path, Problem::InvalidText(String::new(), why.to_owned()));
 }
 
-fn check_codes(spec: &Value, codes: &Value, path: &Trail<'_>, findings: &mut Findings) {
+fn check_codes(containers: &HashSet<&str>, codes: &Value, path: &Trail<'_>, findings: &mut Findings) {
     if text(&codes["operator"]).is_empty() {
         findings.required(path.at("operator"), "valid values: [\"In\" \"NotIn\"]");
     } else {
         findings.one_of(path.at("operator"), &codes["operator"], &["In", "NotIn"]);
     }
-    let pod = &spec["template"]["spec"];
     if let Some(name) = codes["containerName"].as_str()
-        && !["containers", "initContainers"]
-            .iter()
-            .flat_map(|kind| list(&pod[*kind]))
-            .any(|container| container["name"] == name)
+        && !containers.contains(name)
     {
         let why = "must be one of the container or initContainer names in the pod template";
         findings.invalid(path.at("containerName"), name, why);
@@ -94,11 +104,12 @@ fn check_codes(spec: &Value, codes: &Value, path: &Trail<'_>, findings: &mut Fin
     if values.is_empty() {
         findings.invalid(path, Value::Array(Vec::new()), "at least one value is required");
     }
+    let repeats = Repeats::of(values, |value| value);
     for (index, value) in values.iter().enumerate() {
         if codes["operator"] == "In" && *value == 0 {
             findings.invalid(path.item(index), 0, "must not be 0 for the In operator");
         }
-        if values[..index].contains(value) {
+        if repeats.has(index) {
             findings.duplicate(path.item(index), value.clone());
         }
     }

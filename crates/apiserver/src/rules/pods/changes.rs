@@ -1,5 +1,7 @@
 //! What of a pod may change: nearly all annotations, images, a nearer deadline, more tolerations, fewer gates.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::{
@@ -114,8 +116,9 @@ fn check_tolerations(spec: &Value, old: &Value, findings: &mut Findings) {
 
 /// Gates open, and stay open.
 fn check_gates(spec: &Value, old: &Value, findings: &mut Findings) {
+    let before: HashSet<_> = list(&old["schedulingGates"]).iter().collect();
     for (index, gate) in list(&spec["schedulingGates"]).iter().enumerate() {
-        if !list(&old["schedulingGates"]).contains(gate) {
+        if !before.contains(gate) {
             let why = format!(
                 "only deletion is allowed, but found new scheduling gate '{}'",
                 text(&gate["name"])
@@ -174,7 +177,7 @@ fn only_added(now: &Value, before: &Value) -> bool {
         }
         toleration
     };
-    let now: Vec<_> = list(now).iter().map(lasting).collect();
+    let now: HashSet<_> = list(now).iter().map(lasting).collect();
     list(before)
         .iter()
         .all(|toleration| now.contains(&lasting(toleration)))

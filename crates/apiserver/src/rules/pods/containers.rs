@@ -1,9 +1,14 @@
 //! A pod's containers: image, ports, mounts, and how they are started again.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::{
-    super::findings::{Findings, is_repeated, list, text},
+    super::{
+        findings::{Findings, list, text},
+        repeats::{Repeats, texts_of},
+    },
     Pod, env, probes, resources, security,
 };
 use crate::{naming, pick::pick, schema::Problem, trail::Trail};
@@ -14,10 +19,11 @@ pub(super) fn check(pod: &Pod<'_>, path: &Trail<'_>, findings: &mut Findings) {
     if regular.is_empty() {
         findings.required(place, "");
     }
+    let repeats = Repeats::of_field(regular, "name");
     for (index, container) in regular.iter().enumerate() {
         let path = place.item(index);
         check_common(pod, container, &path, findings);
-        if is_repeated(regular, index, |other| text(&other["name"])) {
+        if repeats.has(index) {
             findings.duplicate(path.at("name"), text(&container["name"]));
         }
         probes::check(pod, container, &path, findings);
@@ -26,13 +32,18 @@ pub(super) fn check(pod: &Pod<'_>, path: &Trail<'_>, findings: &mut Findings) {
     check_host_port_conflicts(regular, &place, findings);
     let initial = list(&pod.spec["initContainers"]);
     let place = path.at("initContainers");
+    let repeats = Repeats::of_field(initial, "name");
+    let names = if initial.is_empty() {
+        HashSet::new()
+    } else {
+        texts_of(regular, "name")
+    };
     for (index, container) in initial.iter().enumerate() {
         let path = place.item(index);
         check_common(pod, container, &path, findings);
         check_restart(container, &path, findings);
         let name = text(&container["name"]);
-        let taken = regular.iter().any(|other| text(&other["name"]) == name)
-            || (!name.is_empty() && is_repeated(initial, index, |other| text(&other["name"])));
+        let taken = names.contains(name) || (!name.is_empty() && repeats.has(index));
         if taken {
             findings.duplicate(path.at("name"), name);
         }
@@ -130,12 +141,13 @@ fn check_common(pod: &Pod<'_>, container: &Value, path: &Trail<'_>, findings: &m
 
 fn check_ports(ports: &Value, path: &Trail<'_>, findings: &mut Findings) {
     let ports = list(ports);
+    let repeats = Repeats::of_field(ports, "name");
     for (index, port) in ports.iter().enumerate() {
         let path = path.item(index);
         let name = text(&port["name"]);
         if !name.is_empty() {
             findings.named(path.at("name"), name, naming::port_name(name));
-            if is_repeated(ports, index, |port| text(&port["name"])) {
+            if repeats.has(index) {
                 findings.duplicate(path.at("name"), name);
             }
         }
@@ -152,16 +164,12 @@ fn check_ports(ports: &Value, path: &Trail<'_>, findings: &mut Findings) {
 
 /// A port of the node is one container's.
 fn check_host_port_conflicts(containers: &[Value], path: &Trail<'_>, findings: &mut Findings) {
+    let mut taken = HashSet::new();
     for (index, container) in containers.iter().enumerate() {
-        let ports = list(&container["ports"]);
         let path = path.item(index);
-        for (place, port) in ports.iter().enumerate() {
+        for (place, port) in list(&container["ports"]).iter().enumerate() {
             let Some(own) = host_port(port) else { continue };
-            let earlier = containers[..index].iter().flat_map(|other| list(&other["ports"]));
-            if earlier
-                .chain(&ports[..place])
-                .any(|other| host_port(other) == Some(own))
-            {
+            if !taken.insert(own) {
                 let (protocol, ip, number) = own;
                 let field = path.at("ports");
                 findings.duplicate(
@@ -179,15 +187,6 @@ fn host_port(port: &Value) -> Option<(&str, &str, i64)> {
     Some((text(&port["protocol"]), text(&port["hostIP"]), number))
 }
 
-/// Whether a pod's volume of this name is a claim; none where there is no such volume.
-fn is_claim(pod: &Pod<'_>, volumes: &[Value], name: &str) -> Option<bool> {
-    if pod.claims.iter().any(|claim| claim["metadata"]["name"] == name) {
-        return Some(true);
-    }
-    let volume = volumes.iter().find(|volume| text(&volume["name"]) == name)?;
-    Some(!volume["persistentVolumeClaim"].is_null() || !volume["ephemeral"].is_null())
-}
-
 fn check_mounts(
     pod: &Pod<'_>,
     container: &Value,
@@ -195,7 +194,8 @@ fn check_mounts(
     path: &Trail<'_>,
     findings: &mut Findings,
 ) {
-    let volumes = list(&pod.spec["volumes"]);
+    let repeats = Repeats::of_field(mounts, "mountPath");
+    let (names, targets) = (texts_of(devices, "name"), texts_of(devices, "devicePath"));
     for (index, mount) in mounts.iter().enumerate() {
         let item = path.item(index);
         let [target, propagation, name, recursive, part, pattern] = pick(
@@ -211,19 +211,19 @@ fn check_mounts(
         );
         findings.given(item.at("name"), name);
         let name = text(name);
-        if is_claim(pod, volumes, name).is_none() {
+        if pod.is_claim(name).is_none() {
             findings.add(item.at("name"), Problem::NotFound(name.into()));
         }
         findings.given(item.at("mountPath"), target);
         let target = text(target);
-        if is_repeated(mounts, index, |mount| text(&mount["mountPath"])) {
+        if repeats.has(index) {
             findings.invalid(item.at("mountPath"), target, "must be unique");
         }
-        if devices.iter().any(|device| text(&device["name"]) == name) {
+        if names.contains(name) {
             let why = "must not already exist in volumeDevices";
             findings.invalid(item.at("name"), name, why);
         }
-        if devices.iter().any(|device| text(&device["devicePath"]) == target) {
+        if targets.contains(target) {
             let why = "must not already exist as a path in volumeDevices";
             findings.invalid(item.at("mountPath"), target, why);
         }
@@ -267,16 +267,19 @@ fn check_devices(
     path: &Trail<'_>,
     findings: &mut Findings,
 ) {
-    let volumes = list(&pod.spec["volumes"]);
+    if devices.is_empty() {
+        return;
+    }
+    let same_name = Repeats::of_field(devices, "name");
+    let same_path = Repeats::of_field(devices, "devicePath");
+    let (names, targets) = (texts_of(mounts, "name"), texts_of(mounts, "mountPath"));
     for (index, device) in devices.iter().enumerate() {
         let path = path.item(index);
         let (name, target) = (text(&device["name"]), text(&device["devicePath"]));
-        if findings.given(path.at("name"), &device["name"])
-            && is_repeated(devices, index, |device| text(&device["name"]))
-        {
+        if findings.given(path.at("name"), &device["name"]) && same_name.has(index) {
             findings.invalid(path.at("name"), name, "must be unique");
         }
-        match is_claim(pod, volumes, name) {
+        match pod.is_claim(name) {
             None => findings.add(path.at("name"), Problem::NotFound(name.into())),
             Some(false) => {
                 let why =
@@ -286,17 +289,17 @@ fn check_devices(
             Some(true) => {}
         }
         findings.given(path.at("devicePath"), &device["devicePath"]);
-        if is_repeated(devices, index, |device| text(&device["devicePath"])) {
+        if same_path.has(index) {
             findings.invalid(path.at("devicePath"), target, "must be unique");
         }
         if target.split('/').any(|part| part == "..") {
             findings.invalid(path.at("devicePath"), target, "can not contain backsteps ('..')");
         }
-        if mounts.iter().any(|mount| text(&mount["name"]) == name) {
+        if names.contains(name) {
             let why = "must not already exist in volumeMounts";
             findings.invalid(path.at("name"), name, why);
         }
-        if mounts.iter().any(|mount| text(&mount["mountPath"]) == target) {
+        if targets.contains(target) {
             let why = "must not already exist as a path in volumeMounts";
             findings.invalid(path.at("devicePath"), target, why);
         }

@@ -1,5 +1,7 @@
 //! The environment of a container, and the fields of its pod that it may see.
 
+use std::collections::HashMap;
+
 use serde_json::Value;
 
 use super::super::findings::{Findings, list, text};
@@ -222,6 +224,11 @@ fn check_divisor(source: &Value, path: &Trail<'_>, findings: &mut Findings) {
 
 /// The volumes that variables are read from must be there.
 pub(super) fn check_files(spec: &Value, path: &Trail<'_>, findings: &mut Findings) {
+    // Of several volumes with one name, the first counts.
+    let mut volumes = HashMap::new();
+    for volume in list(&spec["volumes"]) {
+        volumes.entry(text(&volume["name"])).or_insert(volume);
+    }
     for kind in ["initContainers", "containers"] {
         let place = path.at(kind);
         for (index, container) in list(&spec[kind]).iter().enumerate() {
@@ -235,8 +242,7 @@ pub(super) fn check_files(spec: &Value, path: &Trail<'_>, findings: &mut Finding
                 }
                 let field = place.item(index);
                 let field = field.at("valueFrom.fileKeyRef.volumeName");
-                let volumes = list(&spec["volumes"]);
-                match volumes.iter().find(|volume| text(&volume["name"]) == name) {
+                match volumes.get(name) {
                     None => findings.add(field, Problem::NotFound(name.into())),
                     Some(volume) if volume["emptyDir"].is_null() => {
                         findings.invalid(field, name, "referenced volume must be of type emptyDir");

@@ -14,6 +14,8 @@ mod scheduling;
 mod security;
 mod volumes;
 
+use std::collections::{HashMap, HashSet};
+
 use serde_json::Value;
 
 pub(super) use changes::{check as check_changes, check_annotations as check_annotation_changes};
@@ -23,11 +25,13 @@ pub(super) use resources::{
 };
 pub(super) use scheduling::{check_effect, check_tolerations};
 
-use super::findings::{Findings, is_repeated, list, text};
+use super::{
+    findings::{Findings, list, text},
+    repeats::Repeats,
+};
 use crate::{naming, trail::Trail};
 
 /// A pod's specification, and what it is that of.
-#[derive(Clone, Copy)]
 struct Pod<'a> {
     spec: &'a Value,
     /// A template leaves some to be said later.
@@ -36,9 +40,38 @@ struct Pod<'a> {
     name: &'a str,
     /// Claims that each pod is given as volumes.
     claims: &'a [Value],
+    /// The names of these claims.
+    claimed: HashSet<&'a str>,
+    /// Which volumes there are, and whether they are claims.
+    volumes: HashMap<&'a str, bool>,
 }
 
-impl Pod<'_> {
+impl<'a> Pod<'a> {
+    fn new(spec: &'a Value) -> Self {
+        let mut volumes = HashMap::new();
+        for volume in list(&spec["volumes"]) {
+            let is_claim = !volume["persistentVolumeClaim"].is_null() || !volume["ephemeral"].is_null();
+            // Of several with one name, the first counts.
+            volumes.entry(text(&volume["name"])).or_insert(is_claim);
+        }
+        Self {
+            spec,
+            is_template: false,
+            name: "",
+            claims: &[],
+            claimed: HashSet::new(),
+            volumes,
+        }
+    }
+
+    /// Whether its volume of this name is a claim; none where there is no such volume.
+    fn is_claim(&self, name: &str) -> Option<bool> {
+        if self.claimed.contains(name) {
+            return Some(true);
+        }
+        self.volumes.get(name).copied()
+    }
+
     /// Whether the pod's users are those of its node.
     fn shares_users(&self) -> bool {
         self.spec["hostUsers"] != false
@@ -52,10 +85,8 @@ impl Pod<'_> {
 pub(super) fn check_pod(object: &Value, is_new: bool, findings: &mut Findings) {
     names::check_annotations(object, &Trail::from_root("metadata.annotations"), findings);
     let pod = Pod {
-        spec: &object["spec"],
-        is_template: false,
         name: text(&object["metadata"]["name"]),
-        claims: &[],
+        ..Pod::new(&object["spec"])
     };
     let path = Trail::from_root("spec");
     check_spec(&pod, &path, findings);
@@ -105,10 +136,13 @@ fn check_template_with_claims(template: &Value, claims: &[Value], path: &Trail<'
     }
     names::check_annotations(template, &path.at("annotations"), findings);
     let pod = Pod {
-        spec: &template["spec"],
         is_template: true,
-        name: "",
         claims,
+        claimed: claims
+            .iter()
+            .map(|claim| text(&claim["metadata"]["name"]))
+            .collect(),
+        ..Pod::new(&template["spec"])
     };
     check_spec(&pod, &path.at("spec"), findings);
     if !list(&template["spec"]["ephemeralContainers"]).is_empty() {
@@ -144,10 +178,11 @@ fn check_spec(pod: &Pod<'_>, path: &Trail<'_>, findings: &mut Findings) {
         );
     }
     let gates = list(&spec["schedulingGates"]);
+    let repeats = Repeats::of_field(gates, "name");
     for (index, gate) in gates.iter().enumerate() {
         let (name, field) = (text(&gate["name"]), path.at("schedulingGates"));
         findings.named(field.item(index), name, naming::qualified(name));
-        if is_repeated(gates, index, |gate| text(&gate["name"])) {
+        if repeats.has(index) {
             findings.duplicate(field.item(index), name);
         }
     }

@@ -1,5 +1,7 @@
 //! What a pod says by name: its host, its account, its name servers, and the annotations that mean something.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::super::findings::{Findings, entries, list, text};
@@ -188,15 +190,18 @@ pub(super) fn check_annotations(pod: &Value, path: &Trail<'_>, findings: &mut Fi
     {
         findings.invalid(path.at(SECCOMP), profile, "must be a valid seccomp profile");
     }
+    let mut containers = None;
     for (key, _) in entries(annotations) {
         let Some(name) = key.strip_prefix(APP_ARMOR) else {
             continue;
         };
-        let known = ["containers", "initContainers", "ephemeralContainers"]
-            .iter()
-            .flat_map(|kind| list(&spec[*kind]))
-            .any(|container| container["name"] == name);
-        if !known {
+        let containers = containers.get_or_insert_with(|| {
+            let kinds = ["containers", "initContainers", "ephemeralContainers"];
+            let all = kinds.into_iter().flat_map(|kind| list(&spec[kind]));
+            all.map(|container| text(&container["name"]))
+                .collect::<HashSet<_>>()
+        });
+        if !containers.contains(name) {
             findings.invalid(path.entry(key), name, "container not found");
         }
     }

@@ -1,11 +1,14 @@
 //! What containers and pods ask for and may use.
 
+use std::collections::HashMap;
+
 use serde_json::{Value, json};
 
 use super::{
     super::{
-        findings::{Findings, entries, is_repeated, list, text},
+        findings::{Findings, entries, list, text},
         quota,
+        repeats::Repeats,
     },
     Pod,
 };
@@ -37,14 +40,15 @@ pub(super) fn check_pod(pod: &Pod<'_>, path: &Trail<'_>, findings: &mut Findings
     }
     check_amounts(resources, path, check_pod_name, findings);
     let containers = list(&pod.spec["containers"]);
-    let amount = |container: &Value, kind: &str, name: &str| {
-        quantity::nanos(&container["resources"][kind][name]).unwrap_or(0)
-    };
+    let mut requests: HashMap<&str, i128> = HashMap::new();
+    for (name, amount) in containers
+        .iter()
+        .flat_map(|container| entries(&container["resources"]["requests"]))
+    {
+        *requests.entry(name).or_default() += quantity::nanos(amount).unwrap_or(0);
+    }
     for (name, most) in entries(&resources["requests"]) {
-        let asked: i128 = containers
-            .iter()
-            .map(|container| amount(container, "requests", name))
-            .sum();
+        let asked = requests.get(name.as_str()).copied().unwrap_or(0);
         if quantity::nanos(most).is_some_and(|most| asked > most) {
             let shown = quantity::canonical(&json!(format!("{asked}n"))).unwrap_or_default();
             let why = format!("must be greater than or equal to aggregate container requests of {shown}");
@@ -53,9 +57,9 @@ pub(super) fn check_pod(pod: &Pod<'_>, path: &Trail<'_>, findings: &mut Findings
     }
     let place = path.at("containers");
     for (index, container) in containers.iter().enumerate() {
-        for (name, most) in entries(&resources["limits"]) {
-            let own = &container["resources"]["limits"][name];
-            if !own.is_null() && quantity::nanos(own) > quantity::nanos(most) {
+        for (name, own) in entries(&container["resources"]["limits"]) {
+            let most = &resources["limits"][name];
+            if !own.is_null() && !most.is_null() && quantity::nanos(own) > quantity::nanos(most) {
                 let why = format!("must be less than or equal to pod limits of {}", text(most));
                 let field = place.item(index);
                 let field = field.entry(name);
@@ -184,9 +188,10 @@ fn check_huge(name: &str, amount: &Value, field: &Trail<'_>, findings: &mut Find
 /// What becomes of a container whose amounts change.
 pub(super) fn check_resizing(pod: &Pod<'_>, container: &Value, path: &Trail<'_>, findings: &mut Findings) {
     let policies = list(&container["resizePolicy"]);
+    let repeats = Repeats::of_field(policies, "resourceName");
     for (index, policy) in policies.iter().enumerate() {
         let (resource, restart) = (&policy["resourceName"], &policy["restartPolicy"]);
-        if is_repeated(policies, index, |policy| text(&policy["resourceName"])) {
+        if repeats.has(index) {
             findings.duplicate(path.item(index), text(resource));
         }
         findings.one_of_required(path, resource, &["cpu", "memory"]);

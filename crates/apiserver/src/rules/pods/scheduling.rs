@@ -1,5 +1,7 @@
 //! Where a pod may run: affinities, spreading, and the taints that it tolerates.
 
+use std::collections::HashMap;
+
 use serde_json::Value;
 
 use super::super::findings::{Findings, list, text};
@@ -136,8 +138,18 @@ fn check_label_keys(term: &Value, path: &Trail<'_>, findings: &mut Findings) {
     }
 }
 
+/// Of each kind of constraint there is one.
+fn kind(constraint: &Value) -> (&Value, &Value) {
+    (&constraint["topologyKey"], &constraint["whenUnsatisfiable"])
+}
+
 pub(super) fn check_spread(constraints: &Value, path: &Trail<'_>, findings: &mut Findings) {
     let constraints = list(constraints);
+    // How many of a kind are still to come.
+    let mut left: HashMap<_, usize> = HashMap::new();
+    for constraint in constraints {
+        *left.entry(kind(constraint)).or_default() += 1;
+    }
     for (index, constraint) in constraints.iter().enumerate() {
         let path = path.item(index);
         let skew = constraint["maxSkew"].as_i64().unwrap_or(0);
@@ -153,10 +165,9 @@ pub(super) fn check_spread(constraints: &Value, path: &Trail<'_>, findings: &mut
             ["DoNotSchedule", "ScheduleAnyway"],
         );
         findings.one_of(path.at("whenUnsatisfiable"), action, &actions);
-        let same = |other: &Value| {
-            other["topologyKey"] == constraint["topologyKey"] && other["whenUnsatisfiable"] == *action
-        };
-        if constraints[index + 1..].iter().any(same) {
+        let left = left.entry(kind(constraint)).or_default();
+        *left -= 1;
+        if *left > 0 {
             let shown = format!("{{{key}, {}}}", text(action));
             findings.duplicate(path.at("{topologyKey, whenUnsatisfiable}"), shown);
         }

@@ -3,7 +3,10 @@
 use serde_json::Value;
 
 use super::{
-    super::findings::{Findings, is_repeated, list, text},
+    super::{
+        findings::{Findings, list, text},
+        repeats::Repeats,
+    },
     Pod,
 };
 use crate::{internals, schema::Problem, trail::Trail};
@@ -27,6 +30,7 @@ pub(super) fn check_pod(spec: &Value, path: &Trail<'_>, findings: &mut Findings)
         findings.invalid(path.at("shareProcessNamespace"), true, why);
     }
     let settings = list(&context["sysctls"]);
+    let repeats = Repeats::of_field(settings, "name");
     for (index, setting) in settings.iter().enumerate() {
         let (name, field) = (text(&setting["name"]), path.at("sysctls"));
         let field = field.item(index);
@@ -35,7 +39,7 @@ pub(super) fn check_pod(spec: &Value, path: &Trail<'_>, findings: &mut Findings)
         }
         if !is_sysctl(name) {
             findings.invalid(field.at("name"), name, SYSCTL);
-        } else if is_repeated(settings, index, |setting| text(&setting["name"])) {
+        } else if repeats.has(index) {
             findings.duplicate(field.at("name"), name);
         }
     }

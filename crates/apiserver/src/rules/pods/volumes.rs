@@ -1,10 +1,13 @@
 //! A pod's volumes: each from one source, with what that source needs.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::{
     super::{
-        findings::{Findings, entries, is_repeated, list, text},
+        findings::{Findings, entries, list, text},
+        repeats::Repeats,
         storage,
     },
     Pod, env,
@@ -65,13 +68,13 @@ const MODE: &str = "must be a number between 0 and 0777 (octal), both inclusive"
 pub(super) fn check(pod: &Pod<'_>, path: &Trail<'_>, findings: &mut Findings) {
     let volumes = list(&pod.spec["volumes"]);
     // Claims come first, and take the place of volumes of the same name.
-    let claimed = |name: &str| pod.claims.iter().any(|claim| claim["metadata"]["name"] == name);
     for (index, claim) in pod.claims.iter().enumerate() {
         let name = text(&claim["metadata"]["name"]);
         findings.named(path.item(index).at("name"), name, naming::label(name));
     }
+    let repeats = Repeats::of_field(volumes, "name");
     let own = volumes.iter().enumerate();
-    for (index, volume) in own.filter(|(_, volume)| !claimed(text(&volume["name"]))) {
+    for (index, volume) in own.filter(|(_, volume)| !pod.claimed.contains(text(&volume["name"]))) {
         let path = path.item(index + pod.claims.len());
         let mut given = entries(volume).filter(|(key, source)| *key != "name" && !source.is_null());
         match (given.next(), given.next()) {
@@ -82,7 +85,7 @@ pub(super) fn check(pod: &Pod<'_>, path: &Trail<'_>, findings: &mut Findings) {
         let name = text(&volume["name"]);
         if findings.given(path.at("name"), &volume["name"]) {
             findings.named(path.at("name"), name, naming::label(name));
-            if is_repeated(volumes, index, |volume| text(&volume["name"])) {
+            if repeats.has(index) {
                 findings.duplicate(path.at("name"), name);
             }
         }
@@ -227,6 +230,8 @@ fn check_projected(projected: &Value, path: &Trail<'_>, findings: &mut Findings)
     check_mode(&projected["defaultMode"], &path.at("defaultMode"), findings);
     let sources = list(&projected["sources"]);
     let place = path.at("sources");
+    // The paths that the sources before put something at.
+    let mut earlier = HashSet::new();
     for (index, source) in sources.iter().enumerate() {
         let item = place.item(index);
         for kind in ["secret", "configMap"] {
@@ -236,12 +241,11 @@ fn check_projected(projected: &Value, path: &Trail<'_>, findings: &mut Findings)
             }
             findings.given(field.at("name"), &from["name"]);
             check_items(&from["items"], &field.at("items"), findings);
-            for (position, taken) in list(&from["items"]).iter().enumerate() {
-                let earlier = paths(&sources[..index]);
-                let own = list(&from["items"])[..position].iter();
-                let mut before = earlier.chain(own.map(|item| text(&item["path"])));
+            let mut own = HashSet::new();
+            for taken in list(&from["items"]) {
                 let target = text(&taken["path"]);
-                if !target.is_empty() && before.any(|other| other == target) {
+                let taken = earlier.contains(target) || !own.insert(target);
+                if !target.is_empty() && taken {
                     findings.invalid(path, text(&from["name"]), "conflicting duplicate paths");
                 }
             }
@@ -268,6 +272,7 @@ fn check_projected(projected: &Value, path: &Trail<'_>, findings: &mut Findings)
                 check_path(&token["path"], &path.at("path"), findings);
             }
         }
+        earlier.extend(paths(source));
         let given = source.as_object().into_iter().flatten();
         if given.filter(|(_, from)| !from.is_null()).count() > 1 {
             let why = "may not specify more than 1 volume type per source";
@@ -276,13 +281,11 @@ fn check_projected(projected: &Value, path: &Trail<'_>, findings: &mut Findings)
     }
 }
 
-/// The paths that sources put something at.
-fn paths(sources: &[Value]) -> impl Iterator<Item = &str> {
-    let kinds = ["secret", "configMap", "downwardAPI"];
-    sources
-        .iter()
-        .flat_map(move |source| kinds.map(|kind| list(&source[kind]["items"])))
-        .flatten()
+/// The paths that a source puts something at.
+fn paths(source: &Value) -> impl Iterator<Item = &str> {
+    ["secret", "configMap", "downwardAPI"]
+        .into_iter()
+        .flat_map(|kind| list(&source[kind]["items"]))
         .map(|item| text(&item["path"]))
 }
 
