@@ -404,6 +404,18 @@ mod tests {
     }
 
     #[test]
+    fn fields_in_any_order_and_more_than_once_are_one_set() {
+        let ordered = r#"{"f:a":{},"f:b":{".":{},"f:x":{},"f:y":{},"f:z":{}},"v:2":{},"v:10":{}}"#;
+        let mixed = r#"{"v:10":{},"f:b":{"f:y":{}},"f:a":{},"f:b":{".":{},"f:x":{}},"v:2":{},"f:b":{"f:z":{},"f:y":{}}}"#;
+        assert_eq!(read(mixed), read(ordered));
+        let keys = [
+            r#"{"k:{\"a\":1,\"b\":2}":{}}"#,
+            r#"{"k:{\"b\":1,\"a\":1,\"b\":2}":{}}"#,
+        ];
+        assert_eq!(read(keys[0]), read(keys[1]));
+    }
+
+    #[test]
     fn paths_name_fields_before_what_is_below_them() {
         let set =
             read(r#"{"f:a":{"f:x":{}},"f:b":{".":{},"k:{\"name\":\"n\"}":{".":{},"f:c":{}},"v:1":{}}}"#);

@@ -13,7 +13,7 @@ const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 
-/// Requests about an object in which one thing is long.
+/// Requests about an object in which one thing is long. It is gone afterwards: what is there costs too.
 pub(crate) async fn one_long(
     lab: &Lab<'_>,
     resource: &Resource,
@@ -21,8 +21,24 @@ pub(crate) async fn one_long(
     style: Style,
     count: usize,
 ) -> Works {
-    let mut works = Works::new();
     let base = base(lab, resource);
+    let works = write_and_read(lab, resource, long, style, count, &base).await;
+    if resource.stored {
+        let place = format!("{}/{}", collection(resource), name(&base));
+        lab.send(request("DELETE", &place, JSON, String::new())).await;
+    }
+    works
+}
+
+async fn write_and_read(
+    lab: &Lab<'_>,
+    resource: &Resource,
+    long: &Long,
+    style: Style,
+    count: usize,
+    base: &Value,
+) -> Works {
+    let mut works = Works::new();
     let what = |schema: &Value| lab.schemas.entries(schema, long.shape, count, style);
     let (mut object, mut change) = (base.clone(), json!({}));
     for place in [&mut object, &mut change] {
@@ -47,8 +63,10 @@ pub(crate) async fn one_long(
             String::from_utf8_lossy(&answer)
         );
     }
-    let place = format!("{place}/{}", base["metadata"]["name"].as_str().expect("a name"));
-    for (what, kind, patch) in patches(lab, resource, long, &change) {
+    let place = format!("{place}/{}", name(base));
+    // What is not allowed is refused in the same way, however it is patched in.
+    let most = if style == Style::Wild { 2 } else { usize::MAX };
+    for (what, kind, patch) in patches(lab, resource, long, &change).into_iter().take(most) {
         lab.measure(
             &mut works,
             what,
@@ -94,6 +112,10 @@ pub(crate) async fn one_long(
     )
     .await;
     works
+}
+
+fn name(object: &Value) -> &str {
+    object["metadata"]["name"].as_str().expect("it has a name")
 }
 
 /// A request about an object in which everything is long.
