@@ -10,8 +10,6 @@ use crate::{
     mutate::{bytes, tree, words},
 };
 
-const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-
 pub(super) struct Schemas(Subject);
 
 impl Schemas {
@@ -67,7 +65,7 @@ fn one(subject: &Subject, input: &[u8]) -> Result<Outcome, Violation> {
     };
     let definition = parts.first().unwrap_or(&Value::Null);
     let meter = Meter::start();
-    let answer = subject.send("POST", DEFINITIONS, &[], definition.to_string().into());
+    let answer = subject.send("POST", seeds::DEFINITIONS, &[], definition.to_string().into());
     let mut outcome = Outcome {
         accepted: answer.is_success(),
         answer: answer.digest(),
@@ -79,7 +77,7 @@ fn one(subject: &Subject, input: &[u8]) -> Result<Outcome, Violation> {
     }
     let stored = answer.json();
     let name = stored["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-    let definition = Stored::new(subject, DEFINITIONS, &name);
+    let definition = Stored::new(subject, seeds::DEFINITIONS, &name);
     definition.check()?;
     for version in stored["spec"]["versions"]
         .as_array()

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     engine::{Outcome, Target},
-    laws::{MAX_DEPTH, Meter, Violation},
+    laws::{COPIED_BYTES, MAX_DEPTH, Meter, Violation},
     mutate,
 };
 
@@ -92,8 +92,11 @@ impl Target for Writes {
     fn run(&mut self, input: &[u8]) -> Result<Outcome, Violation> {
         self.subject.next_input();
         let draft = Draft::parse(input);
+        if draft.is_json_patch() && may_become_too_deep(&draft.body) {
+            return Ok(too_deep());
+        }
         let result = one(&self.subject, &self.bases, &draft, input.len());
-        if result.is_err() {
+        if result.as_ref().map_or(true, |outcome| outcome.answer == TOO_DEEP) {
             // Whatever is wrong must not be in the way of the next input.
             self.subject.reset();
         }
@@ -113,7 +116,11 @@ fn one(subject: &Subject, bases: &Bases, draft: &Draft, length: usize) -> Result
     }
     let meter = Meter::start();
     let answer = subject.ask(request);
-    let allocated = answer.check_memory(&meter, length)?;
+    let allocated = if draft.is_json_patch() && meter.allocated() < COPIED_BYTES {
+        meter.allocated()
+    } else {
+        answer.check_memory(&meter, length)?
+    };
     answer.check()?;
     let answered = answer.json();
     let name = match place.name {
@@ -149,10 +156,18 @@ fn one(subject: &Subject, bases: &Bases, draft: &Draft, length: usize) -> Result
     })
 }
 
-/// The object stays where it is: the next input for its kind fails to create it, and the server is replaced in time.
+/// The answer of an input that is left out because of [`MAX_DEPTH`].
+const TOO_DEEP: &str = "too deep";
+
 fn too_deep() -> Outcome {
     Outcome {
-        answer: "too deep".to_owned(),
+        answer: TOO_DEEP.to_owned(),
         ..Outcome::default()
     }
+}
+
+/// Whether a JSON patch could make an object far deeper than [`MAX_DEPTH`]: each operation puts something at the end of its path.
+fn may_become_too_deep(body: &[u8]) -> bool {
+    let segments = body.iter().filter(|byte| **byte == b'/').count();
+    10 + mutate::depth(body) + segments > 2 * MAX_DEPTH
 }
