@@ -168,6 +168,6 @@ fn too_deep() -> Outcome {
 
 /// Whether a JSON patch could make an object far deeper than [`MAX_DEPTH`]: each operation puts something at the end of its path.
 fn may_become_too_deep(body: &[u8]) -> bool {
-    let segments = body.iter().filter(|byte| **byte == b'/').count();
+    let segments = body.split(|byte| *byte == b'/').count();
     10 + mutate::depth(body) + segments > 2 * MAX_DEPTH
 }
