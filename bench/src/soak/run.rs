@@ -107,9 +107,9 @@ pub(crate) async fn run(plan: &Plan) -> anyhow::Result<Outcome> {
                     ["", attack] => format!(" during the attack `{attack}`"),
                     [last, attack] => format!(" during the attack `{attack}`, after `{last}`"),
                 };
-                let why = if is_too_large { "killed at 4 GB of memory" } else { "" };
+                let why = if is_too_large { " (killed at 4 GB of memory)" } else { "" };
                 let seconds = started.elapsed().as_secs_f64();
-                died = Some(format!("{} {why} after {seconds:.0} s{during}", status?));
+                died = Some(format!("{}{why} after {seconds:.0} s{during}", status?));
                 break;
             }
         }
@@ -152,12 +152,15 @@ pub(crate) async fn run(plan: &Plan) -> anyhow::Result<Outcome> {
         if let Err(error) = compare(&wire, &views, &shared, &mut watchers).await {
             shared.wrong([format!("the end could not be compared: {error:#}")]);
         }
-        outcome.livez = probing.await?.figures();
-        if let Some(attacking) = attacking {
-            outcome.attacks = timeout(ENDING, attacking)
-                .await
-                .context("the hostile client did not end")??;
-        }
+    }
+    outcome.livez = timeout(ENDING, probing)
+        .await
+        .context("the probe did not end")??
+        .figures();
+    if let Some(attacking) = attacking {
+        outcome.attacks = timeout(ENDING, attacking)
+            .await
+            .context("the hostile client did not end")??;
     }
     workers.abort_all();
     watchers.abort_all();
