@@ -23,9 +23,9 @@ pub const BASE_BYTES: usize = 4 * 1024 * 1024;
 /// `unsafe` code, and bounds it. An object of eight bytes of JSON takes about 100 bytes as a tree, and a write has several trees.
 pub const BYTES_PER_BYTE: usize = 1_500;
 
-/// A refusal longer than this is not held to the law on memory: some quote a whole list for each of its elements, and the length of
-/// refusals is not limited yet (issue 20, item 3). With the limit, this is `usize::MAX`.
-pub const LONG_REFUSAL: usize = 16 * 1024;
+/// What a JSON patch may allocate besides for what it copies: the server, as a real one, takes copies of up to 3 MiB of JSON in total, each
+/// byte of which is some fifty as a tree.
+pub const COPIED_BYTES: usize = 192 * 1024 * 1024;
 
 /// A law that an input broke.
 #[derive(Clone, Debug)]

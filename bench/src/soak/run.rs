@@ -32,6 +32,9 @@ use super::{
 /// How far audits of the watches are apart: further than a request may take, so that no acknowledgement is later than the next one.
 const AUDIT: Duration = Duration::from_secs(REQUEST.as_secs() + 5);
 
+/// The server is killed when it takes more, so that the machine survives what the hostile client does.
+const MEMORY_LIMIT_MB: f64 = 4_096.0;
+
 /// How long the end may take: the last requests, and watches that are behind.
 const ENDING: Duration = Duration::from_mins(2);
 
@@ -91,6 +94,7 @@ pub(crate) async fn run(plan: &Plan) -> anyhow::Result<Outcome> {
     let started = Instant::now();
     let mut memory = Vec::new();
     let mut died = None;
+    let mut is_too_large = false;
     let mut ticks = tokio::time::interval(Duration::from_secs(1));
     let mut next_audit = started + AUDIT;
     let mut next_line = started + Duration::from_secs(10);
@@ -103,7 +107,9 @@ pub(crate) async fn run(plan: &Plan) -> anyhow::Result<Outcome> {
                     ["", attack] => format!(" during the attack `{attack}`"),
                     [last, attack] => format!(" during the attack `{attack}`, after `{last}`"),
                 };
-                died = Some(format!("{} after {:.0} s{during}", status?, started.elapsed().as_secs_f64()));
+                let why = if is_too_large { " (killed at 4 GB of memory)" } else { "" };
+                let seconds = started.elapsed().as_secs_f64();
+                died = Some(format!("{}{why} after {seconds:.0} s{during}", status?));
                 break;
             }
         }
@@ -111,6 +117,13 @@ pub(crate) async fn run(plan: &Plan) -> anyhow::Result<Outcome> {
             server.start_kill()?;
         }
         memory.push(processes::resident_megabytes(process).unwrap_or_default());
+        if memory
+            .last()
+            .is_some_and(|megabytes| *megabytes > MEMORY_LIMIT_MB)
+        {
+            is_too_large = true;
+            server.start_kill()?;
+        }
         let now = Instant::now();
         if now >= next_audit {
             audit(&views, &shared);
@@ -118,17 +131,7 @@ pub(crate) async fn run(plan: &Plan) -> anyhow::Result<Outcome> {
         }
         if now >= next_line {
             next_line = now + Duration::from_secs(10);
-            let figures = shared.latency().figures();
-            eprintln!(
-                "{:5.0} s  {:8} requests, p99 {:7.1} ms, {:6.0} MB, {} violations, {} surprises  {}",
-                started.elapsed().as_secs_f64(),
-                figures.requests,
-                figures.p99_ms,
-                memory.last().copied().unwrap_or_default(),
-                shared.violations().len(),
-                shared.surprises().values().sum::<u64>(),
-                attack.borrow()[1],
-            );
+            progress(started.elapsed(), &shared, &memory, attack.borrow()[1]);
         }
     }
     let seconds = started.elapsed().as_secs_f64();
@@ -149,12 +152,15 @@ pub(crate) async fn run(plan: &Plan) -> anyhow::Result<Outcome> {
         if let Err(error) = compare(&wire, &views, &shared, &mut watchers).await {
             shared.wrong([format!("the end could not be compared: {error:#}")]);
         }
-        outcome.livez = probing.await?.figures();
-        if let Some(attacking) = attacking {
-            outcome.attacks = timeout(ENDING, attacking)
-                .await
-                .context("the hostile client did not end")??;
-        }
+    }
+    outcome.livez = timeout(ENDING, probing)
+        .await
+        .context("the probe did not end")??
+        .figures();
+    if let Some(attacking) = attacking {
+        outcome.attacks = timeout(ENDING, attacking)
+            .await
+            .context("the hostile client did not end")??;
     }
     workers.abort_all();
     watchers.abort_all();
@@ -169,6 +175,20 @@ pub(crate) async fn run(plan: &Plan) -> anyhow::Result<Outcome> {
     outcome.surprises = shared.surprises();
     remember(&mut outcome, &memory);
     Ok(outcome)
+}
+
+/// A line for whoever waits.
+fn progress(elapsed: Duration, shared: &Shared, memory: &[f64], attack: &str) {
+    let figures = shared.latency().figures();
+    eprintln!(
+        "{:5.0} s  {:8} requests, p99 {:7.1} ms, {:6.0} MB, {} violations, {} surprises  {attack}",
+        elapsed.as_secs_f64(),
+        figures.requests,
+        figures.p99_ms,
+        memory.last().copied().unwrap_or_default(),
+        shared.violations().len(),
+        shared.surprises().values().sum::<u64>(),
+    );
 }
 
 /// The server in a process of its own, so that its memory is its own; and as whom to come.

@@ -42,7 +42,7 @@ mod tests {
     #[test]
     fn depth_counts_brackets_dashes_and_indentation() {
         assert_eq!(depth(b"{\"a\": [1, [2]], \"b\": {}}"), 3);
-        assert_eq!(depth(b"- - - a\n- b\n"), 5);
+        assert_eq!(depth(b"- - - a\n- b\n"), 4);
         assert_eq!(depth(b"a:\n  b:\n    c: [x]\n"), 3);
         assert_eq!(depth("[".repeat(500).as_bytes()), 500);
     }

@@ -9,6 +9,12 @@ use crate::laws::MAX_DEPTH;
 /// The most copies of an element that a change makes: enough to see what grows with the square.
 const MAX_COPIES: usize = 400;
 
+/// Deeper trees are made of text alone: what handles them here is recursive, and must not be what overflows.
+const DEEPEST_TREE: usize = 100;
+
+/// Stands for a deep value until the tree becomes text.
+const DEEP: &str = "\u{1}deep";
+
 /// One change somewhere in the tree; `donor` gives parts.
 pub(crate) fn mutate(tree: &mut Value, donor: &Value, rng: &mut Rng) {
     let place = rng.usize(..count(tree));
@@ -30,8 +36,9 @@ pub(crate) fn mutate(tree: &mut Value, donor: &Value, rng: &mut Rng) {
             add(node, words::key(rng), part);
         }
         7 => repeat(node, rng),
+        8 if rng.bool() => *node = DEEP.into(),
         8 => {
-            let levels = rng.usize(..MAX_DEPTH / 2);
+            let levels = rng.usize(..MAX_DEPTH.min(DEEPEST_TREE) / 2);
             let inner = node.take();
             *node = wrap(inner, levels, rng);
         }
@@ -43,6 +50,13 @@ pub(crate) fn mutate(tree: &mut Value, donor: &Value, rng: &mut Rng) {
 /// The text of a tree, now and then with what a tree cannot have: a field twice, odd white space, escapes.
 pub(crate) fn text(tree: &Value, rng: &mut Rng) -> String {
     let mut text = tree.to_string();
+    let placeholder = Value::from(DEEP).to_string();
+    while text.contains(&placeholder) {
+        let levels = rng.usize(..MAX_DEPTH);
+        let (open, close) = if rng.bool() { ("[", "]") } else { ("{\"a\":", "}") };
+        let deep = format!("{}1{}", open.repeat(levels), close.repeat(levels));
+        text = text.replacen(&placeholder, &deep, 1);
+    }
     if rng.u8(..8) == 0 {
         let braces: Vec<usize> = text.match_indices("{\"").map(|(place, _)| place).collect();
         if let Some(place) = rng.choice(&braces) {

@@ -324,7 +324,7 @@ pub(super) fn carry_over(service: &mut Object, old: &Object) {
             .get(&(&port["port"], &port["protocol"]))
             .map(|known| (*known).clone());
         if !has_ports(&kind) {
-            if known.is_some_and(|known| known == port["nodePort"]) {
+            if has_ports(had) && known.is_some_and(|known| known == port["nodePort"]) {
                 remove(port, "nodePort");
             }
         } else if has_ports(had)
@@ -334,20 +334,38 @@ pub(super) fn carry_over(service: &mut Object, old: &Object) {
             port["nodePort"] = known;
         }
     }
-    if !has_ports(&kind) && spec["externalTrafficPolicy"] == before["externalTrafficPolicy"] {
-        remove(spec, "externalTrafficPolicy");
+    // What the type before had a use for and this one has not goes, unless it was changed as well.
+    for (key, needs) in [
+        (
+            "externalTrafficPolicy",
+            is_reached_from_outside as fn(&Value) -> bool,
+        ),
+        ("allocateLoadBalancerNodePorts", is_load_balancer),
+        ("loadBalancerClass", is_load_balancer),
+        ("healthCheckNodePort", has_health_port),
+    ] {
+        if needs(&before) && !needs(spec) && spec[key] == before[key] {
+            remove(spec, key);
+        }
     }
-    if kind != "LoadBalancer" {
-        for key in ["allocateLoadBalancerNodePorts", "loadBalancerClass"] {
-            if spec[key] == before[key] {
-                remove(spec, key);
-            }
-        }
-        if spec["healthCheckNodePort"] == before["healthCheckNodePort"] {
-            remove(spec, "healthCheckNodePort");
-        }
-    } else if spec["healthCheckNodePort"].is_null() && spec["externalTrafficPolicy"] == "Local" {
+    if has_health_port(spec) && spec["healthCheckNodePort"].is_null() {
         spec["healthCheckNodePort"] = before["healthCheckNodePort"].clone();
+    }
+}
+
+fn is_load_balancer(spec: &Value) -> bool {
+    spec["type"] == "LoadBalancer"
+}
+
+fn has_health_port(spec: &Value) -> bool {
+    is_load_balancer(spec) && spec["externalTrafficPolicy"] == "Local"
+}
+
+fn is_reached_from_outside(spec: &Value) -> bool {
+    match spec["type"].as_str() {
+        Some("NodePort" | "LoadBalancer") => true,
+        Some("ClusterIP") => spec["externalIPs"].as_array().is_some_and(|ips| !ips.is_empty()),
+        _ => false,
     }
 }
 

@@ -261,7 +261,7 @@ impl Parameters {
             return Ok(());
         }
         let target = format!(
-            "{CONFIG_MAPS}?{}&watch=true&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=1",
+            "{CONFIG_MAPS}?watch=true&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=1&{}",
             selectors.join("&")
         );
         let answer = self.subject.get(&target, "application/json");

@@ -119,6 +119,10 @@ impl Draft {
         found.map_or(&[], |(_, value)| value)
     }
 
+    pub(super) fn is_json_patch(&self) -> bool {
+        self.header("content-type").starts_with(b"application/json-patch")
+    }
+
     pub(super) fn set_header(&mut self, name: &str, value: Vec<u8>) {
         self.headers.retain(|(known, _)| known != name);
         self.headers.push((name.to_owned(), value));

@@ -10,8 +10,6 @@ use crate::{
     mutate::{bytes, tree, words},
 };
 
-const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-
 pub(super) struct Schemas(Subject);
 
 impl Schemas {
@@ -67,11 +65,11 @@ fn one(subject: &Subject, input: &[u8]) -> Result<Outcome, Violation> {
     };
     let definition = parts.first().unwrap_or(&Value::Null);
     let meter = Meter::start();
-    let answer = subject.send("POST", DEFINITIONS, &[], definition.to_string().into());
+    let answer = subject.send("POST", seeds::DEFINITIONS, &[], definition.to_string().into());
     let mut outcome = Outcome {
         accepted: answer.is_success(),
         answer: answer.digest(),
-        allocated: answer.check_memory(&meter, input.len())?,
+        allocated: meter.check(input.len())?,
     };
     answer.check()?;
     if !answer.is_success() {
@@ -79,7 +77,7 @@ fn one(subject: &Subject, input: &[u8]) -> Result<Outcome, Violation> {
     }
     let stored = answer.json();
     let name = stored["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-    let definition = Stored::new(subject, DEFINITIONS, &name);
+    let definition = Stored::new(subject, seeds::DEFINITIONS, &name);
     definition.check()?;
     for version in stored["spec"]["versions"]
         .as_array()
@@ -110,7 +108,7 @@ fn one(subject: &Subject, input: &[u8]) -> Result<Outcome, Violation> {
         }
         let meter = Meter::start();
         let answer = subject.send("POST", &collection, &[], object.to_string().into());
-        answer.check_memory(&meter, input.len())?;
+        meter.check(input.len())?;
         answer.check()?;
         outcome.answer = format!("{} {}", outcome.answer, answer.digest());
         if answer.is_success() {

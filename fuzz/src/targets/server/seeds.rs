@@ -10,12 +10,14 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{ask::Subject, request::Draft};
-use crate::mutate::protobuf::Descriptors;
+use crate::{laws::MAX_DEPTH, mutate::protobuf::Descriptors};
 
 /// The name of the object that requests are about.
 pub(super) const NAME: &str = "fuzz";
 
 const JSON: &str = "application/json";
+
+pub(super) const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
 /// An accepted object for each collection.
 pub(super) type Bases = BTreeMap<String, Value>;
@@ -84,7 +86,18 @@ pub(super) fn bases() -> Bases {
             }
         }
     }
+    bases.insert(ANYTHINGS.to_owned(), anything());
     bases
+}
+
+/// Of a kind that keeps whatever its objects hold.
+const ANYTHINGS: &str = "/apis/any.example.org/v1/namespaces/default/anythings";
+
+fn anything() -> Value {
+    json!({
+        "apiVersion": "any.example.org/v1", "kind": "Anything", "metadata": {"name": NAME, "labels": {"a": "b"}},
+        "spec": {"a": {"b": [1, {"c": "d"}, null, 1.5]}, "list": [{"name": "x"}, {"name": "y"}]}, "other": [[]],
+    })
 }
 
 /// Bodies of requests that create objects, each once.
@@ -101,6 +114,9 @@ fn posts() -> Vec<(String, Value)> {
             }
         }
     }
+    // One in eight: recorded objects are of built-in kinds, which drop what they do not know.
+    let every_eighth = posts.len() / 8;
+    posts.extend(vec![(ANYTHINGS.to_owned(), anything()); every_eighth]);
     posts
 }
 
@@ -121,7 +137,16 @@ pub(super) fn json(_: &Subject, bases: &Bases) -> Vec<Draft> {
             ));
         }
     }
+    for (definition, _) in definitions() {
+        drafts.push(Draft::new("POST", DEFINITIONS, JSON, definition.to_string()));
+    }
     drafts.extend(others());
+    // Around the depth up to which a request needs no large stack.
+    for levels in [40, 80, 110, 116, 118, 120, 122, 124, 126, 130] {
+        let deep = format!("{}1{}", "[".repeat(levels), "]".repeat(levels));
+        let body = anything().to_string().replace("null", &deep);
+        drafts.extend(vec![Draft::new("POST", ANYTHINGS, JSON, body); 4]);
+    }
     drafts
 }
 
@@ -192,12 +217,20 @@ fn others() -> Vec<Draft> {
 /// The same in YAML.
 pub(super) fn yaml(subject: &Subject, bases: &Bases) -> Vec<Draft> {
     let mut drafts = json(subject, bases);
-    for draft in &mut drafts {
-        let object: Value = serde_json::from_slice(&draft.body).expect("it was written above");
+    drafts.retain_mut(|draft| {
+        let Some(object) = tree(draft) else {
+            return false;
+        };
         draft.body = serde_yaml_ng::to_string(&object).expect("a tree").into_bytes();
         draft.set_header("content-type", b"application/yaml".to_vec());
-    }
+        true
+    });
     drafts
+}
+
+/// The body as a tree; `None` if it is too deep for one.
+fn tree(draft: &Draft) -> Option<Value> {
+    serde_json::from_slice(&draft.body).ok()
 }
 
 /// The same in protobuf, as client-go sends it.
@@ -206,7 +239,9 @@ pub(super) fn protobuf(subject: &Subject, bases: &Bases) -> Vec<Draft> {
     let kinds = kinds(subject);
     let mut drafts = json(subject, bases);
     drafts.retain_mut(|draft| {
-        let object: Value = serde_json::from_slice(&draft.body).expect("it was written above");
+        let Some(object) = tree(draft) else {
+            return false;
+        };
         let place = super::writes::Place::of(draft.path()).expect("a path of the API");
         let mut api_version = version_of(place.collection);
         let mut kind = kinds.get(place.collection).cloned().unwrap_or_default();
@@ -285,6 +320,20 @@ fn patches(content_type: &str, change: fn(&[(String, Value)]) -> Value) -> Vec<D
             }
         }
     }
+    let target = format!("{ANYTHINGS}/{NAME}");
+    let anything = change(&[
+        ("spec/a/new".to_owned(), json!({"x": [1]})),
+        ("metadata/annotations".to_owned(), json!({"k": "v"})),
+    ]);
+    drafts.extend(vec![
+        Draft::new(
+            "PATCH",
+            &target,
+            content_type,
+            anything.to_string()
+        );
+        drafts.len() / 8
+    ]);
     drafts
 }
 
@@ -302,6 +351,29 @@ pub(super) fn json_patch(_: &Subject, _: &Bases) -> Vec<Draft> {
         json!([{"op": "test", "path": "", "value": 1}, {"op": "replace", "path": "", "value": []}]),
         json!([{"op": "add", "path": "/spec/template/spec/containers/-", "value": {"name": "n", "image": "i"}}]),
     ];
+    let into_itself = json!([
+        {"op": "copy", "from": "/spec", "path": "/spec/a/copy"},
+        {"op": "move", "from": "/spec/a", "path": "/spec/list/0"},
+        {"op": "test", "path": "/metadata/name", "value": NAME},
+        {"op": "replace", "path": "/other", "value": {"x": []}},
+    ]);
+    let target = format!("{ANYTHINGS}/{NAME}");
+    let itself = Draft::new(
+        "PATCH",
+        &target,
+        "application/json-patch+json",
+        into_itself.to_string(),
+    );
+    drafts.extend(vec![itself; drafts.len() / 8]);
+    let deeper = json!({"op": "copy", "from": "/spec", "path": "/spec/a/copy"});
+    let deeper = Value::from(vec![deeper; MAX_DEPTH.min(1_000) / 3]);
+    let deeper = Draft::new(
+        "PATCH",
+        &target,
+        "application/json-patch+json",
+        deeper.to_string(),
+    );
+    drafts.extend(vec![deeper; 30]);
     for patch in extra {
         let target = format!("/apis/apps/v1/namespaces/default/deployments/{NAME}");
         drafts.push(Draft::new(
