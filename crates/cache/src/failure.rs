@@ -160,7 +160,7 @@ mod tests {
             (
                 json!({"code": 429, "reason": "TooManyRequests", "details": {"retryAfterSeconds": 65_536}}),
                 Cause::TooManyRequests {
-                    retry_after: Some(Duration::from_secs(300)),
+                    retry_after: Some(Duration::from_mins(5)),
                 },
             ),
             (json!({"code": 403, "reason": "Forbidden"}), Cause::Other),

@@ -251,7 +251,7 @@ async fn patch_that_builds_a_tower_is_refused() {
     let (code, _) = ask(&server, "POST", BAGS, JSON, bag("b", 3)).await;
     assert_eq!(code, 201);
     let path = format!("{BAGS}/b");
-    let patch = |operations: Vec<Value>| {
+    let send_patch = |operations: Vec<Value>| {
         ask(
             &server,
             "PATCH",
@@ -283,14 +283,14 @@ async fn patch_that_builds_a_tower_is_refused() {
         operations
     };
     for floors in [3_300, 3_300, 3_300] {
-        let (code, body) = patch(tower(floors)).await;
+        let (code, body) = send_patch(tower(floors)).await;
         assert_eq!(code, 200, "{}", text(&body));
     }
     for operations in [tower(200), doubled(14)] {
-        let (code, body) = patch(operations).await;
+        let (code, body) = send_patch(operations).await;
         assert_eq!(code, 422, "{}", text(&body));
     }
-    let (code, body) = patch(vec![json!({"op": "add", "path": "/z", "value": {"a": [1]}})]).await;
+    let (code, body) = send_patch(vec![json!({"op": "add", "path": "/z", "value": {"a": [1]}})]).await;
     assert_eq!(code, 200, "{}", text(&body));
     use_it(&server, "b").await;
 }
