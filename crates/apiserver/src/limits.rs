@@ -5,7 +5,7 @@
 //! | 3 MiB | a body | 413 |
 //! | 1.5 MiB | a stored object, as etcd has it | 500, in etcd's words |
 //! | 10,000 levels | any document, as kube-apiserver's decoders have it | 400, 422 for a patch's outcome |
-//! | 100 levels | a stored object of a built-in kind | 400 |
+//! | 128 levels | a stored object of a built-in kind | 400 |
 //! | a minute, or the query's `timeout` | a request that is no watch | 504 |
 //! | [`Limits::watches`] | open watches | 429 with `Retry-After` |
 //! | [`Limits::reads`], [`Limits::writes`], [`Limits::received`] | work at once | 429 with `Retry-After`, except for administrators |
