@@ -248,7 +248,7 @@ impl Run<'_> {
     }
 }
 
-/// Runs one input; a panic that nobody caught is a violation too.
+/// Runs one input; an uncaught panic is a violation too.
 pub fn execute(target: &mut dyn Target, input: &[u8]) -> Result<Outcome, Violation> {
     EXECUTIONS.fetch_add(1, Ordering::Relaxed);
     laws::take_panic();

@@ -102,7 +102,7 @@ impl Worker {
     }
 
     /// Works until it is told to stop. Latency counts from when a request was due, so that one that waits for the one before it
-    /// is late, as it is for whoever wants it.
+    /// is late, as it is for its user.
     pub(crate) async fn run(mut self) {
         let mut owned = Owned::new(self.number);
         let mut line = None;

@@ -34,7 +34,7 @@ const JUDGED: Duration = Duration::from_mins(5);
 /// Soaks the embedded API server: mixed load of many clients over HTTPS, watches that stall, connections that die, and one hostile client.
 ///
 /// Runs twice by default, without and with the hostile client, and prints both side by side. Fails if the server dies, if a watch event is
-/// lost, reordered or wrong, if a client that behaves is refused while nobody attacks, or if the server's memory at the end is more than 10 % above
+/// lost, reordered or wrong, if a client that behaves is refused without an attack, or if the server's memory at the end is more than 10 % above
 /// that of the first minute.
 #[derive(Parser)]
 #[command(name = "windlass-soak")]

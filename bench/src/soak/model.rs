@@ -35,7 +35,7 @@ impl Event {
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     acknowledged: BTreeMap<u64, (String, Event)>,
-    /// Writes of which nobody knows whether they happened: each may be seen, and need not be.
+    /// Writes with an unknown outcome: each may be seen, and need not be.
     unknown: u64,
 }
 

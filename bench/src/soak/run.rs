@@ -147,7 +147,7 @@ pub(crate) async fn run(plan: &Plan) -> anyhow::Result<Outcome> {
         if ended.is_err() {
             shared.wrong(["clients did not end".to_owned()]);
         }
-        // Before the marker is written, nobody looks at what is there any more.
+        // Before the marker is written, the clients have stopped reading.
         finish_sender.send_replace(true);
         if let Err(error) = compare(&wire, &views, &shared, &mut watchers).await {
             shared.wrong([format!("the end could not be compared: {error:#}")]);
@@ -177,7 +177,7 @@ pub(crate) async fn run(plan: &Plan) -> anyhow::Result<Outcome> {
     Ok(outcome)
 }
 
-/// A line for whoever waits.
+/// A progress line.
 fn progress(elapsed: Duration, shared: &Shared, memory: &[f64], attack: &str) {
     let figures = shared.latency().figures();
     eprintln!(

@@ -21,7 +21,7 @@ use super::{
 /// Written last of all, into every namespace: a watcher that sees it has seen everything.
 pub(crate) const MARKER: &str = "marker";
 
-/// The objects that belong to the soak: nobody else writes them.
+/// The objects that belong to the soak: no other client writes them.
 const SELECTOR: &str = "labelSelector=app%3Dsoak";
 
 /// How a watcher treats its connection.
@@ -42,7 +42,7 @@ pub(crate) struct Watcher {
     pub(crate) view: Arc<Mutex<View>>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) rng: Rng,
-    /// Whether writing is over, so that nobody stalls any more.
+    /// Whether writing is over, so that no watch stalls any more.
     pub(crate) finish: watch::Receiver<bool>,
 }
 

@@ -81,7 +81,7 @@ impl Wire {
         Ok(Self { config, token: None })
     }
 
-    /// As whoever has this token, without the administrator's certificate.
+    /// As the user of this token, without the administrator's certificate.
     pub(crate) fn with_token(&self, token: &str) -> Self {
         let mut config = self.config.clone();
         config.auth_info = AuthInfo::default();

@@ -5,7 +5,7 @@
 //!           a, b     x, y, z     get                      a: {1, 3}   b: {3}   get: {1}   ...
 //!
 //!   a ─► {1, 3} ─┬─ x ─► {1} ─── get ─► {1}  held by rule 1
-//!                └─ y ─► {}  nobody has anything of a/y: missing
+//!                └─ y ─► {}  no rule has anything of a/y: missing
 //! ```
 //!
 //! A rule of a thousand groups, resources, verbs and names is 24 KB, and a million million rights. Most of them are held or

@@ -26,7 +26,7 @@ pub struct RequestInfo {
     /// Whether the path leads through a namespace: `/api/v1/namespaces/a/pods`. It does not for the namespace itself, though
     /// to the authoriser that is in itself.
     pub in_namespace: bool,
-    /// The number of segments from the resource on: resource, name, subresource, and what nobody interprets.
+    /// The number of segments from the resource on: resource, name, subresource, and the uninterpreted rest.
     pub depth: usize,
     /// Whether the path was well-formed: two hexadecimal digits after every `%`.
     pub is_well_formed: bool,

@@ -163,7 +163,7 @@ impl Visit<'_> {
         }
     }
 
-    /// Whether the copy that is there is this sync's, of this source: then nobody else takes its place.
+    /// Whether the copy that is there is this sync's, of this source: then no other sync takes its place.
     fn holds(&self, live: &Live, source: &Source) -> bool {
         let key = ObjectKey::namespaced(self.namespace, &*source.name);
         let held = self.engine.listers().held(source.kind).get(&key);
@@ -249,7 +249,7 @@ impl Visit<'_> {
         let Some(there) = wire::get(self.client, kind, self.namespace, name).await? else {
             return self.make(live, kind, name, wanted).await;
         };
-        // Somebody may have made it their own since it was seen; its watch is about to tell.
+        // Its owner may have reclaimed it since it was seen; its watch is about to tell.
         let is_given = Origin::of(&there.metadata) == Origin::Created
             || live
                 .adoption

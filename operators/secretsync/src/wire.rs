@@ -109,7 +109,7 @@ impl Failure {
         self
     }
 
-    /// What somebody else said.
+    /// What another client said.
     fn message(&mut self) -> Option<&mut String> {
         match self {
             Self::Server(status) => Some(&mut status.message),

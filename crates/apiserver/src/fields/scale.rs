@@ -71,7 +71,7 @@ impl Managed<'_> {
                 ReplicasPath::Nowhere => Vec::new(),
                 ReplicasPath::Unknown => continue,
             };
-            // Or else somebody else has it now.
+            // Otherwise another manager has it now.
             if entry.fields.has(&path) && left.remove(&entry.manager).is_none() {
                 entry.fields.subtract(&Set::of_path(&path));
             }

@@ -3,11 +3,11 @@
 //! ```text
 //!   accept ─► New ─► first request ─┬─► Anonymous ─┐ at most `connections` of these two; the one that idles longest
 //!              │                    ├─► Known ─────┘ makes room for another, and busy ones stay
-//!              │                    └─► Administrator   whoever is new makes room
+//!              │                    └─► Administrator   a newcomer makes room
 //!              └── at most `connections + reserved` in all: the newcomer that waits longest makes room for another
 //! ```
 //!
-//! Nobody is refused before it is known who they are, so that silent clients only displace each other. [`Connections`] owns the
+//! A client is refused only when its identity is known, so that silent clients only displace each other. [`Connections`] owns the
 //! list; a [`Seat`] is what it knows of one connection, and a [`Place`] is held by the connection itself: it leaves the list when
 //! that is dropped.
 
@@ -78,7 +78,7 @@ pub(super) enum Ending {
     Drain(Duration),
 }
 
-/// No room for somebody who is no administrator.
+/// No room for a client that is not an administrator.
 #[derive(Debug)]
 pub(crate) struct Full;
 

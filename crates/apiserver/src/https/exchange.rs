@@ -2,7 +2,7 @@
 //!
 //! An answer is a body that hyper asks for pieces. Between handing out a piece and being asked for the next, the client is being
 //! waited for: [`Progress`] notes since when, and whatever drives the exchange (an HTTP/1 connection, or the task of an HTTP/2
-//! stream) ends when that is too long. While the body itself has nothing to send, nobody is late.
+//! stream) ends when that is too long. While the body itself has nothing to send, the client is not late.
 
 use std::{
     convert::Infallible,

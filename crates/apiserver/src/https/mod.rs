@@ -41,7 +41,7 @@ pub(crate) use connections::{Full, Seat};
 /// How long open requests may go on after the stop; watches never end by themselves.
 const GRACE: Duration = Duration::from_millis(200);
 
-/// How long nobody is accepted after that failed.
+/// How long accepting pauses after it failed.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// What is read from a connection at once, as far as it is there: most requests as a whole. TLS by itself asks for 4 KB.

@@ -115,7 +115,7 @@ impl Server {
         &self.api.limits
     }
 
-    /// The same server for whoever is at the other end of a connection.
+    /// The same server for the client at the other end of a connection.
     pub(crate) fn behind(&self, peer: Peer) -> Self {
         Self {
             door: Door::Guarded(peer),

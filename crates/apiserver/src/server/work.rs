@@ -80,7 +80,7 @@ pub(super) struct Received {
 }
 
 impl Server {
-    /// Does something with `size` bytes: here if it is little, and else on a thread on which nobody waits for anything else.
+    /// Does work on `size` bytes: on this thread if that is little, otherwise on a thread that answers no other request.
     pub(super) async fn work<T>(&self, size: usize, work: impl FnOnce() -> T) -> T {
         match &self.workshop {
             Some(Workshop(threads)) if size > self.api.limits.large => {

@@ -35,7 +35,7 @@ struct Allotment {
     ports: HashSet<u16>,
     /// What the service at hand has so far: it may use a port once for each protocol.
     own: HashSet<(String, u16)>,
-    /// The ports that nobody has, in order, once they are asked for.
+    /// The free ports, in order, computed on first use.
     free: Option<Vec<u16>>,
     /// Nothing is going to be written: the real server then shows the network's own address, and takes any port.
     dry: bool,

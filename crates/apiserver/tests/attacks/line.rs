@@ -68,12 +68,12 @@ impl Served {
         TcpStream::connect(self.address).await.expect("it listens")
     }
 
-    /// A connection of nobody in particular, over HTTP/1.
+    /// An anonymous connection, over HTTP/1.
     pub(crate) async fn anonymous(&self) -> Client {
         self.connect("http/1.1", None).await
     }
 
-    /// A connection of somebody with a certificate.
+    /// A connection with a client certificate.
     pub(crate) async fn user(&self, name: &str, group: Option<&str>) -> Client {
         self.connect("http/1.1", Some((name, group))).await
     }

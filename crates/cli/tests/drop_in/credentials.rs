@@ -136,7 +136,7 @@ async fn anonymous_callers_are_anonymous_where_they_are_allowed() {
     );
     let rbac = "--authorization-mode=RBAC".to_owned();
     for (flags, whoami_code, health, write) in [
-        // Nobody could prove anything, so that everybody gets in.
+        // No client could authenticate, so anonymous requests get in.
         (vec![], Ok("system:anonymous"), 200, 201),
         (vec!["--anonymous-auth=false".to_owned()], Err(401), 401, 401),
         (vec![rbac.clone(), tokens.clone()], Err(403), 200, 403),

@@ -127,7 +127,7 @@ pub struct Options {
     pub election: ElectionOptions,
 }
 
-/// Metrics name what a cluster has, and nobody is asked who they are: other machines see them only if somebody says so.
+/// Metrics name what a cluster has, without authentication: other machines see them only on request.
 const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 
 impl Default for Options {

@@ -68,7 +68,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Fails if a call to this address would send a token unencrypted, and nobody has allowed that.
+    /// Fails if a call to this address would send a token unencrypted, and that is not allowed explicitly.
     pub fn check_token(&self, to: &Uri) -> Result<(), InsecureToken> {
         let is_encrypted = to.scheme_str() == Some("https");
         if self.token_file.is_none() || self.insecure_token || is_encrypted {

@@ -153,7 +153,7 @@ pub async fn setup_at(
     })
 }
 
-/// The other ways need root, or a command that has it, and somebody chose them.
+/// The other ways need root, or a command that has it, and are chosen explicitly.
 fn refuse_root(how: &How, allow_root: bool, is_root: bool) -> Result<(), AgentError> {
     if is_root && !allow_root && matches!(how, How::Logind { .. }) {
         return Err(AgentError::Root);

@@ -44,7 +44,7 @@ impl Roster {
                 name: Arc::clone(name),
             });
         }
-        // Most objects are nobody's source: one is made when somebody selects it.
+        // Most objects are not a source: one is made when a sync selects it.
         let mut source: Option<Arc<Source>> = None;
         let seen = seen.map(|seen| (seen, seen.labels()));
         let (mut affected, mut touched) = nothing;
@@ -57,7 +57,7 @@ impl Roster {
             let Some(change) = self.set_member(&id, opening, name, seen.as_ref(), &mut source) else {
                 continue;
             };
-            // Before the room is known whole, nobody acts on it.
+            // Before the room is known whole, no sync acts on it.
             if is_complete {
                 let mut concerned = self.compare(&before, &id);
                 for one in &mut concerned {
@@ -168,7 +168,7 @@ impl Roster {
         self.claim(id);
     }
 
-    /// Finds the sources of a SecretSync anew.
+    /// Finds the sources of a SecretSync again.
     pub(super) fn gather(&mut self, id: &SyncId) {
         self.unclaim(id);
         let key = self.room_of(id);

@@ -143,7 +143,7 @@ async fn grabbed(case: &Case, kind: Kind) -> anyhow::Result<(World, Running, Val
         &json!({ "metadata": { "labels": { "own": "yes" }, "annotations": { APPLIED: "{\"own\":1}" } } }),
     );
     let before = world.make(kind, VICTIM, &object).await?;
-    // What is immutable once is so for ever.
+    // An immutable object stays immutable.
     let source = json!({ "immutable": true, "metadata": { "annotations": { APPLIED: "evil" } } });
     world
         .make(kind, MALLORY, &with(kind.object("token", "evil"), &source))
