@@ -68,6 +68,13 @@ pub(crate) async fn attack(
             outcome = reset(&wire) => note("stream resets", outcome),
             _ = stop.wait_for(|stop| *stop) => return tally,
         }
+        for attack in &clean_up() {
+            begin(attack.name);
+            tokio::select! {
+                outcome = send(&wire, attack) => note(attack.name, outcome),
+                _ = stop.wait_for(|stop| *stop) => return tally,
+            }
+        }
     }
 }
 
@@ -129,6 +136,28 @@ fn requests() -> Vec<Attack> {
         post("a role that is a product", roles, product()),
         post("40,000 warnings", format!("{}?dryRun=All", core("configmaps")), unknown_fields(40_000)),
     ]
+}
+
+/// Deletes what the attacks of a round created. What a tenant stores is bounded by its administrator (a ResourceQuota), not by the server, so
+/// objects that pile up would hide a leak. The victim keeps its finalizers.
+fn clean_up() -> Vec<Attack> {
+    let core = format!("/api/v1/namespaces/{NAMESPACE}");
+    let roles = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}/roles");
+    [
+        format!("{core}/configmaps?fieldSelector=metadata.name!%3Dvictim"),
+        format!("{core}/services"),
+        format!("{core}/pods?gracePeriodSeconds=0"),
+        roles,
+    ]
+    .into_iter()
+    .map(|target| Attack {
+        name: "deletion of its objects",
+        method: "DELETE",
+        target,
+        content_type: "application/json",
+        body: Bytes::new(),
+    })
+    .collect()
 }
 
 /// Each operation makes the tree one level deeper.

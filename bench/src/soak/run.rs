@@ -218,6 +218,7 @@ async fn prepare(wire: &Wire, plan: &Plan) -> anyhow::Result<Option<Wire>> {
         let answer = line.send("POST", "/api/v1/namespaces", json, body).await?;
         ensure!(answer.code == 201, "namespace {name}: {}", answer.json());
     }
+    fill_history(&mut line).await?;
     if !plan.is_hostile {
         return Ok(None);
     }
@@ -244,6 +245,27 @@ async fn prepare(wire: &Wire, plan: &Plan) -> anyhow::Result<Option<Wire>> {
         .json();
     let token = answer["status"]["token"].as_str().context("a token")?;
     Ok(Some(wire.with_token(token)))
+}
+
+/// Fills the server's history of events, which is bounded in bytes: its memory then grows only by what is not bounded.
+async fn fill_history(line: &mut Line) -> anyhow::Result<()> {
+    /// More than the default history of 64 MiB, in secrets of 680 KiB.
+    const EVENTS: usize = 128;
+    const BYTES: usize = 512 * 1024;
+    let secrets = format!("/api/v1/namespaces/{}/secrets", load::DYING);
+    let secret = |number: usize| {
+        let text = number.to_string() + &"x".repeat(BYTES);
+        json!({"metadata": {"name": "history"}, "stringData": {"text": text}}).to_string()
+    };
+    let json = "application/json";
+    let answer = line.send("POST", &secrets, json, secret(0)).await?;
+    ensure!(answer.code == 201, "{secrets}: {}", answer.json());
+    let target = format!("{secrets}/history");
+    for number in 1..=EVENTS {
+        let answer = line.send("PUT", &target, json, secret(number)).await?;
+        ensure!(answer.code == 200, "{target}: {}", answer.json());
+    }
+    Ok(())
 }
 
 type Views = Vec<(String, Arc<Mutex<View>>)>;
